@@ -1,0 +1,1 @@
+"""A small real engine: admit, match prefix, allocate, prefill, decode, publish."""

@@ -1,0 +1,1 @@
+"""Stands beside a real SGLang or vLLM engine."""

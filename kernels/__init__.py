@@ -1,0 +1,1 @@
+"""Operations on KV pages, each beside a plain torch reference."""

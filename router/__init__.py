@@ -1,0 +1,1 @@
+"""Events in, index, policy, placement, proxy out."""

@@ -1,0 +1,1 @@
+"""Agent traffic without a GPU fleet: trace loaders, workloads, demo."""

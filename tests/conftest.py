@@ -1,0 +1,40 @@
+"""Fixtures every test may use: the clock, the chance and where the shared material lies."""
+
+import os
+from pathlib import Path
+from random import Random
+
+import pytest
+
+
+class FakeClock:
+    """A clock that moves only when told to."""
+
+    def __init__(self) -> None:
+        self.now_s = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now_s
+
+    def advance(self, by_s: float) -> float:
+        self.now_s += by_s
+        return self.now_s
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    return FakeClock()
+
+
+@pytest.fixture
+def rng() -> Random:
+    return Random(0)
+
+
+@pytest.fixture(scope="session")
+def shared_dir() -> Path:
+    """Folder of real traces and recordings; tests that need it skip, saying so, where it is absent."""
+    path = Path(os.environ.get("DOVECOTE_SHARED", Path(__file__).parents[2] / "shared"))
+    if not (path / "traces").is_dir():
+        pytest.skip(f"needs the shared traces and recordings: {path} is not there (set DOVECOTE_SHARED)")
+    return path
