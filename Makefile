@@ -1,0 +1,28 @@
+.PHONY: demo test check bench serve format
+
+# Each of demo and test sets up all it needs, Debian packages included.
+demo:
+	@scripts/setup demo
+	@.venv/bin/dovecote demo $(ARGS)
+
+test:
+	@scripts/setup test
+	@scripts/lint
+	.venv/bin/python -m pytest $(ARGS)
+
+check:
+	@scripts/setup test
+	@scripts/lint
+
+format:
+	.venv/bin/ruff format .
+	.venv/bin/ruff check --fix .
+
+bench:
+	@scripts/setup test
+	.venv/bin/python -m benchmarks.index --json
+	.venv/bin/python -m benchmarks.proxy --json
+
+serve:
+	@scripts/setup demo
+	.venv/bin/dovecote serve --config $(or $(CONFIG),examples/fleet.yaml)
