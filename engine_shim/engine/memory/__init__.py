@@ -1,0 +1,4 @@
+"""The tensors that pages live in.
+
+Takes sizes from the spec, gives pools to forward.
+"""
