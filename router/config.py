@@ -1,0 +1,389 @@
+"""The fleet's configuration: frozen models, their defaults and units, and errors that say what would be valid.
+
+Declares only. The text of a file, its name and the environment come in as arguments; nothing is opened here. Order of
+precedence: default < file < `DOVECOTE__SECTION__KEY` < flag.
+"""
+
+import difflib
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Annotated, Any, Self
+from urllib.parse import SplitResult, urlsplit
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
+from pydantic_core import ErrorDetails, PydanticCustomError
+
+from router.errors import ConfigError
+
+#: A configuration longer than this is refused unread.
+MAX_TEXT_CHARS = 4 << 20
+#: Environment variables that start so override the file.
+ENVIRONMENT_PREFIX = "DOVECOTE__"
+
+Port = Annotated[int, Field(strict=True, ge=0, le=65_535)]
+Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
+SizeBytes = Annotated[int, Field(strict=True, ge=1, le=1 << 40)]
+Seconds = Annotated[float, Field(strict=True, gt=0, le=31_536_000)]
+Weight = Annotated[float, Field(strict=True, ge=0, le=1_000_000)]
+Ratio = Annotated[float, Field(strict=True, ge=0, le=1)]
+Text = Annotated[str, Field(strict=True, min_length=1, max_length=4_096)]
+
+
+class ConfigModel(BaseModel):
+    """Frozen, no unknown keys, no NaN; an unknown key is answered with the nearest valid one."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _refuse_unknown_keys(cls, data: object) -> object:
+        if not isinstance(data, Mapping):
+            return data
+        for key in data:
+            if key not in cls.model_fields:
+                raise PydanticCustomError("unknown_key", "{problem}", _describe_unknown(key, cls.model_fields))
+        return data
+
+
+def _describe_unknown(key: object, valid: Iterable[str]) -> dict[str, Any]:
+    """What the error for an unknown key needs: the key itself and the words."""
+    names = sorted(valid)
+    near = difflib.get_close_matches(str(key), names, n=1)
+    guess = f"did you mean {near[0]!r}? " if near else ""
+    return {"key": str(key), "problem": f"unknown key; {guess}valid here: {', '.join(names)}"}
+
+
+class PolicyName(StrEnum):
+    """Policies that can be configured."""
+
+    CACHE_AFFINITY = "cache_affinity"
+    ROUND_ROBIN = "round_robin"
+    RANDOM = "random"
+    LEAST_LOAD = "least_load"
+    SESSION_HASH = "session_hash"
+
+
+class PolicyWeights(ConfigModel):
+    """Factor on each term of the cost; all terms are seconds, so 1 is neutral and 0 switches a term off."""
+
+    #: Predicted seconds of work ahead of the request on a rank.
+    wait: Weight = 1.0
+    #: Seconds to prefill what the rank does not hold.
+    reuse: Weight = 1.0
+    #: Seconds by which the request and those generating there slow each other.
+    decode: Weight = 1.0
+    #: Seconds that later requests lose by what is pushed out, and by settling a session on a busy rank.
+    balance: Weight = 1.0
+
+
+class Coefficients(ConfigModel):
+    """What work costs on one rank. The defaults are of the order of a mid-size model on one data-centre GPU.
+
+    Measured times scale them (`PlacerSettings.learn_pace`), so that their proportions matter more than their level.
+    """
+
+    #: Seconds of prefill for one uncached token, whatever stands before it.
+    prefill_s_per_token: Annotated[float, Field(strict=True, ge=0, le=10)] = 2e-5
+    #: Seconds of prefill for one uncached token and one token it attends to.
+    attention_s_per_token_pair: Annotated[float, Field(strict=True, ge=0, le=1)] = 6.5e-10
+    #: Seconds between two tokens of a request alone on a rank.
+    decode_step_s: Annotated[float, Field(strict=True, ge=0, le=60)] = 8e-3
+    #: Seconds that each further generating request adds to that.
+    decode_s_per_request: Annotated[float, Field(strict=True, ge=0, le=60)] = 1e-4
+    #: Seconds that each token attended to adds to that.
+    decode_s_per_context_token: Annotated[float, Field(strict=True, ge=0, le=1)] = 1e-8
+    #: Prompt tokens assumed for a request that others queued, where the engine reports only how many.
+    foreign_request_tokens: Annotated[int, Field(strict=True, ge=0, le=10_000_000)] = 2_000
+    #: Probability that a token pushed out at once would have been asked for again.
+    reuse_probability: Ratio = 0.5
+    #: Age in seconds at which that probability has fallen to 1/e of it.
+    reuse_decay_s: Seconds = 600.0
+    #: Further requests expected of a session that settles on a rank.
+    future_turns: Annotated[float, Field(strict=True, ge=0, le=100_000)] = 10.0
+    #: Share of a predicted (not yet confirmed) overlap that is believed, 0..1.
+    predicted_credit_ratio: Ratio = 0.9
+
+
+class PolicyConfig(ConfigModel):
+    """How requests are placed."""
+
+    name: PolicyName = PolicyName.CACHE_AFFINITY
+    weights: PolicyWeights = PolicyWeights()
+    coefficients: Coefficients = Coefficients()
+
+    @field_validator("name", mode="before")
+    @classmethod
+    def _known_name(cls, value: object) -> object:
+        names = [name.value for name in PolicyName]
+        if value in names:
+            return value
+        near = difflib.get_close_matches(str(value), names, n=1)
+        guess = f"did you mean {near[0]!r}? " if near else ""
+        raise PydanticCustomError("unknown_policy", "{problem}", {"problem": f"{guess}valid: {', '.join(names)}"})
+
+
+class ListenConfig(ConfigModel):
+    """Where the router listens."""
+
+    #: Loopback unless said otherwise.
+    host: Text = "127.0.0.1"
+    #: 0 takes a free port and prints it.
+    port: Port = 8_080
+
+
+class EventsMode(StrEnum):
+    """How a worker's cache events are found."""
+
+    #: As its `/server_info` says.
+    AUTO = "auto"
+    #: Not at all: no cache credit for this worker.
+    OFF = "off"
+
+
+class EventSource(ConfigModel):
+    """A worker's event sockets, where `/server_info` does not tell. Rank r listens r ports above."""
+
+    #: ZMQ address of rank 0, such as `tcp://10.0.0.1:5557`.
+    endpoint: Annotated[Text, Field(pattern=r"^(tcp|ipc|inproc)://.+")]
+    #: ZMQ address of rank 0's replay socket; None where there is none.
+    replay_endpoint: Annotated[Text, Field(pattern=r"^(tcp|ipc|inproc)://.+")] | None = None
+    #: Topic to subscribe to.
+    topic: Annotated[str, Field(strict=True, max_length=1_024)] = ""
+
+
+# The tags stand in angle brackets so that they can be told from keys in an error's path.
+EventsConfig = Annotated[
+    Annotated[EventsMode, Tag("<mode>")] | Annotated[EventSource, Tag("<source>")],
+    Discriminator(lambda value: "<source>" if isinstance(value, Mapping | EventSource) else "<mode>"),
+]
+
+
+class WorkerConfig(ConfigModel):
+    """One engine process."""
+
+    #: Base URL, `http://host:port`, without a path to an endpoint.
+    url: Text
+    #: Name in metrics and decisions; `host:port` where absent.
+    id: Annotated[Text, Field(pattern=r"^[A-Za-z0-9._:\-\[\]]{1,128}$")] | None = None
+    #: Data-parallel ranks; None asks the worker.
+    dp_size: Annotated[int, Field(strict=True, ge=1, le=1_024)] | None = None
+    events: EventsConfig = EventsMode.AUTO
+
+    @field_validator("events", mode="before")
+    @classmethod
+    def _off_is_a_word(cls, value: object) -> object:
+        # YAML reads a bare `off` as false.
+        return EventsMode.OFF if value is False else value
+
+    @field_validator("url")
+    @classmethod
+    def _usable_url(cls, value: str) -> str:
+        problem = _find_url_problem(value)
+        if problem is not None:
+            raise PydanticCustomError("bad_url", "{problem}", {"problem": problem})
+        return value.rstrip("/")
+
+    @property
+    def worker_id(self) -> str:
+        """`id`, or host and port of the URL."""
+        return self.id or urlsplit(self.url).netloc
+
+
+def _find_url_problem(url: str) -> str | None:
+    """What is wrong with a worker's URL; None when it can be used."""
+    want = "a worker URL looks like http://host:30000"
+    if not url.isprintable() or " " in url:
+        return f"blanks and control characters do not belong in a URL; {want}"
+    try:
+        parts = urlsplit(url)
+        port = parts.port
+    except ValueError as error:
+        return f"{error}; {want}"
+    return _find_part_problem(parts, port, want)
+
+
+def _find_part_problem(parts: SplitResult, port: int | None, want: str) -> str | None:
+    if parts.scheme not in {"http", "https"} or not parts.hostname:
+        return f"needs http:// or https:// and a host; {want}"
+    if port == 0:
+        return f"port out of range 1-65535; {want}"
+    if parts.query or parts.fragment or parts.username or parts.password:
+        return f"query, fragment and user name do not belong in it; {want}"
+    return None
+
+
+class TokenizerConfig(ConfigModel):
+    """The tokenizer that the workers use."""
+
+    #: Folder with tokenizer.json and tokenizer_config.json.
+    path: Text
+
+
+class LimitsConfig(ConfigModel):
+    """Bounds on what clients may ask for and on what is kept."""
+
+    #: Longest request body.
+    body_bytes: SizeBytes = 64 << 20
+    #: Decisions kept for explanation.
+    decisions: Count = 4_096
+
+
+class TimeoutsConfig(ConfigModel):
+    """How long a worker may take."""
+
+    #: To accept a connection.
+    connect_s: Seconds = 5.0
+    #: To the first byte of the answer, queueing and prefill included.
+    first_byte_s: Seconds = 600.0
+    #: Between two pieces of an answer.
+    idle_s: Seconds = 120.0
+
+
+class ProbesConfig(ConfigModel):
+    """How health is asked for."""
+
+    interval_s: Seconds = 2.0
+    #: Failed probes in a row that make a worker unhealthy.
+    unhealthy_after: Count = 3
+    #: Good probes in a row that make it healthy again.
+    healthy_after: Count = 1
+
+
+class SessionsConfig(ConfigModel):
+    """How long a conversation keeps its home."""
+
+    #: Pause after which a home is forgotten; coding agents pause up to an hour.
+    idle_ttl_s: Seconds = 3_600.0
+    #: Homes kept; the longest unused goes first.
+    max_sessions: Count = 100_000
+
+
+class FleetConfig(ConfigModel):
+    """The whole of `fleet.yaml`."""
+
+    listen: ListenConfig = ListenConfig()
+    workers: Annotated[tuple[WorkerConfig, ...], Field(min_length=1, max_length=10_000)]
+    #: Model name the fleet serves; None takes what the workers say.
+    model: Text | None = None
+    tokenizer: TokenizerConfig | None = None
+    policy: PolicyConfig = PolicyConfig()
+    limits: LimitsConfig = LimitsConfig()
+    timeouts: TimeoutsConfig = TimeoutsConfig()
+    probes: ProbesConfig = ProbesConfig()
+    sessions: SessionsConfig = SessionsConfig()
+
+    @model_validator(mode="after")
+    def _workers_differ(self) -> Self:
+        for what, names in (
+            ("url", [worker.url.lower() for worker in self.workers]),
+            ("id", [worker.worker_id for worker in self.workers]),
+        ):
+            seen: dict[str, int] = {}
+            for place, name in enumerate(names):
+                first = seen.setdefault(name, place)
+                if first != place:
+                    problem = f"the same {what} as workers.{first}; each worker is listed once"
+                    context = {"key": f"workers.{place}.{what}", "value": name, "problem": problem}
+                    raise PydanticCustomError("duplicate_worker", "{problem}", context)
+        return self
+
+
+class _UniqueKeyLoader(yaml.SafeLoader):
+    """Safe YAML in which a key may stand only once in a mapping."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """Refuses a repeated key instead of taking the last."""
+        seen: set[str] = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
+                    raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} stands twice", key.start_mark)
+                seen.add(key.value)
+        return super().construct_mapping(node, deep=deep)
+
+
+def load_fleet_config(text: str, file_name: str, environment: Mapping[str, str] | None = None) -> FleetConfig:
+    """Parses a whole configuration or refuses it whole.
+
+    Args:
+        text: YAML (or JSON).
+        file_name: Named in errors.
+        environment: Variables of the process; only `DOVECOTE__...` is looked at.
+
+    Raises:
+        ConfigError: names file, key path, value and what would be valid.
+    """
+    if len(text) > MAX_TEXT_CHARS:
+        problem = f"longer than {MAX_TEXT_CHARS:,} characters"
+        raise ConfigError(file_name=file_name, key_path="", value=f"{len(text):,} characters", problem=problem)
+    try:
+        data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader underneath
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        problem = "is no valid YAML; see examples/fleet.yaml"
+        raise ConfigError(file_name=file_name, key_path="", value=str(error), problem=problem) from error
+    return build_fleet_config({} if data is None else data, file_name, environment)
+
+
+def build_fleet_config(data: object, file_name: str, environment: Mapping[str, str] | None = None) -> FleetConfig:
+    """As `load_fleet_config`, from values already parsed (flags of the command line)."""
+    if not isinstance(data, Mapping):
+        problem = "the top must be a mapping with keys such as workers, policy, listen"
+        raise ConfigError(file_name=file_name, key_path="", value=data, problem=problem)
+    merged = apply_environment(data, environment or {})
+    try:
+        return FleetConfig.model_validate(merged)
+    except ValidationError as error:
+        raise _to_config_error(error.errors(include_url=False)[0], file_name) from None
+
+
+def _to_config_error(detail: ErrorDetails, file_name: str) -> ConfigError:
+    path = [str(part) for part in detail["loc"] if not str(part).startswith("<")]
+    context: dict[str, Any] = detail.get("ctx") or {}
+    value = detail["input"]
+    if "key" in context:
+        key = context["key"]
+        value = context.get("value", value.get(key) if isinstance(value, Mapping) else value)
+        path.append(key)
+    if detail["type"] == "missing":
+        value = None
+    return ConfigError(file_name=file_name, key_path=".".join(path), value=value, problem=detail["msg"])
+
+
+def apply_environment(data: Mapping[Any, Any], environment: Mapping[str, str]) -> dict[Any, Any]:
+    """Values with `DOVECOTE__SECTION__KEY` variables laid over them; the arguments stay as they are.
+
+    Parts of a name are lower-cased keys, or places in a list; a value is read as YAML, so `8080` is a number.
+    """
+    merged: Any = dict(data)
+    for name in sorted(environment):
+        if name.startswith(ENVIRONMENT_PREFIX):
+            path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
+            merged = _set_path(merged, path, _parse_value(name, environment[name]), name)
+    return merged  # type: ignore[no-any-return]  # the top of `data` is a mapping, and so stays
+
+
+def _parse_value(name: str, text: str) -> object:
+    try:
+        return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader underneath
+    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        raise ConfigError(file_name="environment", key_path=name, value=text, problem="is no valid YAML") from error
+
+
+def _set_path(node: object, path: list[str], value: object, name: str) -> object:
+    """A copy of `node` with the value at the path."""
+    if not path:
+        return value
+    key, rest = path[0], path[1:]
+    if isinstance(node, Mapping):
+        return {**node, key: _set_path(node.get(key, {}), rest, value, name)}
+    if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
+        place = int(key)
+        return [*node[:place], _set_path(node[place], rest, value, name), *node[place + 1 :]]
+    problem = f"there is nothing at {key!r} to override"
+    raise ConfigError(file_name="environment", key_path=name, value=value, problem=problem)
+
+
+def describe_schema() -> dict[str, Any]:
+    """JSON schema of `fleet.yaml`, for editors."""
+    return FleetConfig.model_json_schema()

@@ -1,0 +1,175 @@
+"""Every error that the router raises, and the body a client sees for it.
+
+    DovecoteError                     500 internal_error
+    ├── ConfigError                   (stops the process; never reaches a client)
+    ├── IllegalTransitionError        500 internal_error       our bug: state, stimulus and history told
+    ├── RequestError                  400 invalid_request
+    │   ├── UnknownModelError         404 model_not_found
+    │   ├── BodyTooLargeError         413 body_too_large
+    │   └── DuplicateRequestError     409 duplicate_request
+    ├── FleetError                    503 no_worker            always with Retry-After
+    │   └── AllUnhealthyError         503 all_unhealthy
+    └── UpstreamError                 502 upstream_error
+        ├── UpstreamUnreachableError  502 upstream_unreachable
+        ├── UpstreamClosedError       502 upstream_closed
+        └── UpstreamTimeoutError      504 upstream_timeout
+
+Expected outcomes (no worker, cold prefix) are values inside the router; they become exceptions only at its edge. The
+bodies have the form of the OpenAI API: `{"error": {"message", "type", "param", "code"}}`.
+"""
+
+from typing import ClassVar, TypedDict
+
+
+class ErrorDetail(TypedDict):
+    """Inside of an error body."""
+
+    message: str
+    type: str
+    param: str | None
+    code: str | None
+
+
+class ErrorBody(TypedDict):
+    """What a client gets as JSON."""
+
+    error: ErrorDetail
+
+
+#: Longest message sent to a client; a worker's answer quoted in it may be of any length.
+MAX_MESSAGE_CHARS = 2_000
+
+
+def error_body(message: str, error_type: str, *, param: str | None = None, code: str | None = None) -> ErrorBody:
+    """An error in the form of the OpenAI API."""
+    if len(message) > MAX_MESSAGE_CHARS:
+        message = message[: MAX_MESSAGE_CHARS - 1] + "…"
+    return {"error": {"message": message, "type": error_type, "param": param, "code": code}}
+
+
+class DovecoteError(Exception):
+    """Root of all errors raised here."""
+
+    status_code: ClassVar[int] = 500
+    error_type: ClassVar[str] = "server_error"
+    code: ClassVar[str] = "internal_error"
+
+    def __init__(self, message: str, *, param: str | None = None) -> None:
+        super().__init__(message)
+        self.message = message
+        self.param = param
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """Extra response headers."""
+        return {}
+
+    def to_body(self) -> ErrorBody:
+        """The body that a client sees."""
+        return error_body(self.message, self.error_type, param=self.param, code=self.code)
+
+
+class ConfigError(DovecoteError):
+    """A configuration cannot be used: says where, what stands there and what would be valid."""
+
+    code = "invalid_config"
+
+    def __init__(self, *, file_name: str, key_path: str, value: object, problem: str) -> None:
+        shown = repr(value)
+        if len(shown) > 120:
+            shown = shown[:119] + "…"
+        place = f"{file_name}: {key_path}" if key_path else file_name
+        super().__init__(f"{place}: {shown}: {problem}", param=key_path or None)
+        self.file_name = file_name
+        self.key_path = key_path
+        self.value = value
+        self.problem = problem
+
+
+class IllegalTransitionError(DovecoteError):
+    """A state machine was asked for a step it does not have."""
+
+    def __init__(self, *, subject: str, state: str, stimulus: str, history: tuple[str, ...] = ()) -> None:
+        told = "; ".join(history) or "none"
+        super().__init__(f"{subject} cannot take {stimulus} in state {state}; before that: {told}")
+        self.state = state
+        self.stimulus = stimulus
+
+
+class RequestError(DovecoteError):
+    """The client sent something that cannot be served."""
+
+    status_code = 400
+    error_type = "invalid_request_error"
+    code = "invalid_request"
+
+
+class UnknownModelError(RequestError):
+    """No rank of the fleet serves the model asked for."""
+
+    status_code = 404
+    code = "model_not_found"
+
+
+class BodyTooLargeError(RequestError):
+    """The body is over the configured limit."""
+
+    status_code = 413
+    code = "body_too_large"
+
+
+class DuplicateRequestError(RequestError):
+    """A request of the same id is still running."""
+
+    status_code = 409
+    code = "duplicate_request"
+
+
+class FleetError(DovecoteError):
+    """No rank can take the request now."""
+
+    status_code = 503
+    error_type = "service_unavailable_error"
+    code = "no_worker"
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """`Retry-After`, so that clients wait instead of hammering."""
+        return {"retry-after": str(self.retry_after_s)}
+
+
+class AllUnhealthyError(FleetError):
+    """Ranks serve the model, none of them is healthy and taking requests."""
+
+    code = "all_unhealthy"
+
+
+class UpstreamError(DovecoteError):
+    """A worker failed the request."""
+
+    status_code = 502
+    error_type = "upstream_error"
+    code = "upstream_error"
+
+
+class UpstreamUnreachableError(UpstreamError):
+    """No connection to the worker."""
+
+    code = "upstream_unreachable"
+
+
+class UpstreamClosedError(UpstreamError):
+    """The worker closed before its answer was complete."""
+
+    code = "upstream_closed"
+
+
+class UpstreamTimeoutError(UpstreamError):
+    """The worker did not answer in time."""
+
+    status_code = 504
+    code = "upstream_timeout"

@@ -1,0 +1,106 @@
+"""One decision as it can be asked for again, and the bounded ring that keeps the last of them."""
+
+from collections import OrderedDict
+from typing import Any
+
+import msgspec
+
+from router.placement.accuracy import Accuracy
+from router.policy.base import CandidateCost
+from wire.ids import RequestId, SessionId, Target
+
+__all__ = ["CandidateCost", "Decision", "DecisionLog", "DecisionRecord"]
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a request went and why."""
+
+    request_id: RequestId
+    decided_at_s: float
+    #: Name of the policy that chose.
+    policy: str
+    model: str | None
+    session: SessionId | None
+    prompt_tokens: int
+    #: Rank chosen; None where the request was refused.
+    target: Target | None
+    #: Tokens confirmed resident on that rank. What siblings are expected to leave is not in it.
+    predicted_cached_tokens: int
+    #: Tokens more that requests being prefilled there were expected to leave.
+    hoped_cached_tokens: int = 0
+    #: In words.
+    reason: str
+    #: Every rank that was considered, in the order of the fleet.
+    candidates: tuple[CandidateCost, ...] = ()
+
+
+class DecisionRecord(msgspec.Struct, kw_only=True):
+    """A decision and what came of it."""
+
+    decision: Decision
+    #: How many times a request of this id was decided; above 1 after retries.
+    attempts: int = 1
+    #: First token seen so long after the decision; None before.
+    ttft_s: float | None = None
+    #: Reuse that the engine reported; None before, or where it does not say.
+    actual_cached_tokens: int | None = None
+    #: How the prediction stood up; None before.
+    accuracy: Accuracy | None = None
+    #: How the request ended; None while it runs.
+    outcome: str | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, for `GET /v1/decisions/{request_id}`."""
+        return msgspec.to_builtins(self)  # type: ignore[no-any-return]  # a struct becomes a dict
+
+
+class DecisionLog:
+    """The last decisions by request id; the oldest goes when the ring is full."""
+
+    def __init__(self, *, max_decisions: int) -> None:
+        self._records: OrderedDict[RequestId, DecisionRecord] = OrderedDict()
+        self._max_decisions = max_decisions
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def store(self, decision: Decision) -> None:
+        """Keeps a decision; one for the same request id takes the place of the earlier."""
+        earlier = self._records.pop(decision.request_id, None)
+        attempts = 1 if earlier is None else earlier.attempts + 1
+        self._records[decision.request_id] = DecisionRecord(decision=decision, attempts=attempts)
+        while len(self._records) > self._max_decisions:
+            self._records.popitem(last=False)
+
+    def find(self, request_id: RequestId) -> DecisionRecord | None:
+        """The latest decision for a request, None where it is unknown or forgotten."""
+        return self._records.get(request_id)
+
+    def find_latest(self, count: int) -> list[DecisionRecord]:
+        """Up to `count` decisions, newest first."""
+        latest = reversed(self._records.values())
+        return [record for record, _ in zip(latest, range(count), strict=False)]
+
+    def record_first_token(self, request_id: RequestId, ttft_s: float) -> None:
+        """Notes the time to first token; the first call counts."""
+        record = self._records.get(request_id)
+        if record is not None and record.ttft_s is None:
+            record.ttft_s = ttft_s
+
+    def record_cached(self, request_id: RequestId, actual_cached_tokens: int) -> None:
+        """Notes what the engine reused."""
+        record = self._records.get(request_id)
+        if record is not None:
+            record.actual_cached_tokens = actual_cached_tokens
+
+    def record_accuracy(self, request_id: RequestId, accuracy: Accuracy) -> None:
+        """Notes how the prediction stood up; the edge knows trust and races."""
+        record = self._records.get(request_id)
+        if record is not None:
+            record.accuracy = accuracy
+
+    def record_outcome(self, request_id: RequestId, outcome: str) -> None:
+        """Notes how the request ended."""
+        record = self._records.get(request_id)
+        if record is not None:
+            record.outcome = outcome

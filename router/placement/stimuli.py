@@ -1,0 +1,98 @@
+"""Everything that can happen to placement, as values. Past tense; each says when it happened."""
+
+from enum import StrEnum
+
+import msgspec
+
+from router.fleet.rank import RankFacts
+from wire.ids import RequestId, SessionId, Target
+
+
+class Outcome(StrEnum):
+    """How a request ended."""
+
+    DONE = "done"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    WORKER_LOST = "worker_lost"
+
+
+class FleetChanged(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole fleet, each time. Ranks that vanish are lost: their load is released, their homes forgotten."""
+
+    now_s: float
+    ranks: tuple[RankFacts, ...]
+
+
+class LoadReported(msgspec.Struct, frozen=True, kw_only=True):
+    """What an engine says about one of its ranks. None where that engine does not say."""
+
+    now_s: float
+    target: Target
+    #: Requests being prefilled or decoded.
+    running_requests: int
+    #: Requests queued in the engine.
+    waiting_requests: int
+    #: Prompt tokens queued and not found in the cache.
+    waiting_tokens: int | None = None
+    #: Tokens of the KV pool in use.
+    used_tokens: int | None = None
+    #: Size of the KV pool.
+    capacity_tokens: int | None = None
+
+
+class RequestArrived(msgspec.Struct, frozen=True, kw_only=True):
+    """A request wants a rank. Sent again with `excluded` for a retry, after the first attempt was ended."""
+
+    now_s: float
+    request_id: RequestId
+    #: Model name asked for; None accepts any.
+    model: str | None
+    #: Length of the rendered prompt; an estimate where no tokenizer is known.
+    prompt_tokens: int
+    #: Tokens of the prompt's head resident on each rank, as events confirmed them.
+    overlaps: dict[Target, int] = {}
+    #: Conversation, None without affinity.
+    session: SessionId | None = None
+    #: Output expected, for the decode term.
+    expected_output_tokens: int = 256
+    #: Ranks already tried for this request.
+    excluded: frozenset[Target] = frozenset()
+    #: Chained block hashes of the prompt (`BlockChain.hashes`), so that a burst of siblings sees what is being
+    #: prefilled now; empty switches that off for this request.
+    chain_hashes: tuple[int, ...] = ()
+    #: Tokens a hash of `chain_hashes` stands for.
+    chain_block_tokens: int = 0
+
+
+class FirstToken(msgspec.Struct, frozen=True, kw_only=True):
+    """The first output of a request: its prefill is over."""
+
+    now_s: float
+    request_id: RequestId
+    #: Prompt tokens the engine says it reused; None where it says so only at the end, or never.
+    cached_tokens: int | None = None
+
+
+class OutputProgressed(msgspec.Struct, frozen=True, kw_only=True):
+    """Output so far, counted from the start of the request."""
+
+    now_s: float
+    request_id: RequestId
+    output_tokens: int
+
+
+class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """A request is over, one way or the other. Late and repeated ones change nothing."""
+
+    now_s: float
+    request_id: RequestId
+    outcome: Outcome
+    #: Prompt tokens the engine says it reused; None where it does not say.
+    cached_tokens: int | None = None
+    #: Tokens generated; None where unknown.
+    output_tokens: int | None = None
+
+
+Stimulus = FleetChanged | LoadReported | RequestArrived | FirstToken | OutputProgressed | RequestEnded

@@ -1,0 +1,113 @@
+"""The interface of a policy: a query and the candidate ranks in, one choice with every cost out.
+
+Policies have no side effects and no state but an explicit turn counter (round robin); they see values, never an index,
+a ledger or a request.
+"""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import msgspec
+
+from router.config import Coefficients
+from wire.ids import RequestId, SessionId, Target
+
+
+class PlacementQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be placed."""
+
+    request_id: RequestId
+    #: Length of the prompt.
+    prompt_tokens: int
+    #: Output expected.
+    expected_output_tokens: int = 256
+    #: Conversation, None without affinity.
+    session: SessionId | None = None
+    #: Where the conversation lives, None where it lives nowhere yet.
+    home: Target | None = None
+    #: Measured prefill seconds over those the coefficients predict, 1 while nothing was measured.
+    prefill_ratio: float = 1.0
+    #: The same for the time between tokens.
+    decode_ratio: float = 1.0
+
+
+class RankView(msgspec.Struct, frozen=True, kw_only=True):
+    """One candidate as a policy sees it. Only ranks that may be chosen become views."""
+
+    target: Target
+    #: Prompt tokens resident there, confirmed by events.
+    overlap_tokens: int = 0
+    #: Prompt tokens that another request, placed there a moment ago, is expected to leave; already discounted.
+    predicted_overlap_tokens: int = 0
+    #: Seconds of prefill this router has placed there and that are not done yet.
+    own_wait_s: float = 0.0
+    #: Seconds of work there that others placed, as far as the last report shows.
+    foreign_wait_s: float = 0.0
+    #: Requests placed there and not ended, by this router or by others.
+    open_requests: int = 0
+    #: Of these, the ones generating now.
+    decoding_requests: int = 0
+    #: Tokens that those generating are still expected to produce, summed.
+    remaining_output_tokens: int = 0
+    #: Tokens that those generating attend to, summed.
+    context_tokens: int = 0
+    #: Size of the KV cache; None while unknown.
+    capacity_tokens: int | None = None
+    #: Tokens of it in use or holding something reusable, as far as known.
+    resident_tokens: int = 0
+    #: New tokens a second that arrived there of late: the speed at which old ones are pushed out.
+    fill_tokens_per_s: float = 0.0
+    #: Share of the last minute or so that this router's work kept the rank busy, 0..1.
+    busy_ratio: float = 0.0
+    #: Seconds of work in one request there, on average of late.
+    request_work_s: float = 0.0
+
+    @property
+    def usable_overlap_tokens(self) -> int:
+        """Confirmed or predicted, whichever is longer: both are heads of the same prompt."""
+        return max(self.overlap_tokens, self.predicted_overlap_tokens)
+
+
+class CandidateCost(msgspec.Struct, frozen=True):
+    """What placing the request on one rank was reckoned to cost."""
+
+    target: Target
+    #: Prompt tokens resident there, confirmed by events.
+    overlap_tokens: int
+    #: Seconds by term, weights applied. Baselines have none.
+    terms: dict[str, float]
+    #: The figure compared; lowest wins. Seconds for the cost policy, the policy's own unit for a baseline.
+    total_s: float
+    #: The session's home.
+    is_home: bool
+    #: Prompt tokens expected from requests being prefilled there now; 0 where nothing is predicted.
+    predicted_overlap_tokens: int = 0
+
+
+class Choice(msgspec.Struct, frozen=True, kw_only=True):
+    """The rank chosen and how."""
+
+    target: Target
+    candidates: tuple[CandidateCost, ...]
+    #: Why, where the policy itself knows best; None leaves the words to the explanation of costs.
+    reason: str | None = None
+    #: Oddities met on the way, such as a cost that was not a number.
+    notes: tuple[str, ...] = ()
+
+
+class Policy(Protocol):
+    """One way of choosing."""
+
+    @property
+    def name(self) -> str:
+        """Name in the configuration."""
+        ...
+
+    @property
+    def coefficients(self) -> Coefficients:
+        """What work costs; placement charges load with the same figures."""
+        ...
+
+    def choose(self, query: PlacementQuery, ranks: Sequence[RankView], seed: int) -> Choice:
+        """Picks one of `ranks`, of which there is at least one. `seed` decides ties and chance."""
+        ...
