@@ -1,27 +1,28 @@
 """Deterministic text for traces that carry block ids or sizes instead of words.
 
 Equal keys give equal text in every process and every run; different keys give text that
-differs from the first block on. The words are short and common, so that one word is about
-one token under a byte-level tokenizer. Pure.
+differs from the first block on. The words are common in source code, so that one word is one
+token under the toy tokenizer and about one under others. Pure.
 """
 
 from collections.abc import Iterable
 from hashlib import blake2b
 
 _WORD_LIST = """
-a about above act add after again age ago air all also always an and any are area arm art as ask at away back bad ball
-bank base be bed been before began best better big bit black blue board body book both box boy bring build but buy by
-call came can car care carry case cause cell change check child city class clear close code cold come common could
-country course cover cross cut dark data day deep did do does dog done door down draw drive dry during each early earth
-east easy eat end enough even ever every example eye face fact fall family far farm fast father feel feet few field file
-find fine fire first fish five fly follow food foot for force form found four free friend from front full game gave get
-girl give go gold good got great green ground group grow had half hand hard has have he head hear heart heat help her
-here high him his hold home horse hot hour house how idea if in into is it its just keep kind king know land large last
-late law lay lead learn leave left less let letter life light like line list little live local long look low made main
-make man many map mark may me mean men might mile mind more most move much music must my name near need never new next
-night no north note now number of off old on once one only open or order other
+about above access act action add added after again alias all allow also always an and any append are arg as assert
+assign assume async at avoid await back base batch be been before being below bind block body both bound branch break
+buffer build built but by bytes cache call called caller can cannot case change check child chunk class clause client
+close closed code common copy core could count create custom daemon data date day debug decode default define depend
+dict do does done during each effect either else empty encode end engine entry equal error even event ever except exec
+exist extra fail false family field file filter find first fix flag float follow for form format found frame from
+frozen full future get give given global go got group handle happen has hash have he header here hour how id if ignore
+import in indent index info init input insert int into io is item its join just key kind last least left length level
+like limit line link list local lock log logger long look loop low made main make man mark match max may me mean
+member method might min minute mode module month more most must my name named need new next no node normal not now
+number object of off offset old on once one only open option or order origin other our out output over own owner page
+pair parse part pass path pattern place point pop port position present process quote raise range read real reason
 """
-#: 256 common words: one digest byte names one word.
+#: 256 words of source code and its comments: one digest byte names one word.
 WORDS: tuple[str, ...] = tuple(_WORD_LIST.split())
 #: Estimate for sizes that are needed before any tokenizer was asked.
 CHARS_PER_TOKEN = 3.5
