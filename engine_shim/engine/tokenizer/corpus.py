@@ -40,14 +40,16 @@ SOURCES = (
 #: Characters read of one file, so that the reference does not outweigh the code.
 SOURCE_CHARS = 250_000
 
-WORDS = (
-    "the a an to of in for on with from and or not this that it is was be are we you please check read write file test "
-    "function class method module line error value result request response server client router engine cache block page "
-    "prefix token prompt session worker rank queue batch step event stream index hash tree node root parent child count "
-    "size limit time second failing passed expected returned change fix update remove add create search look run build "
-    "why how when where which should could would because after before first last next previous new old same different "
-    "repository directory branch commit review issue documentation configuration option default command output input"
-).split()
+WORD_TEXT = (
+    "the a an to of in for on with from and or not this that it is was be are we you please check read write "
+    "file test function class method module line error value result request response server client router "
+    "engine cache block page prefix token prompt session worker rank queue batch step event stream index hash "
+    "tree node root parent child count size limit time second failing passed expected returned change fix "
+    "update remove add create search look run build why how when where which should could would because after "
+    "before first last next previous new old same different repository directory branch commit review issue "
+    "documentation configuration option default command output input"
+)
+WORDS = WORD_TEXT.split()
 TOOLS = ("read_file", "write_file", "run_command", "search_text", "list_directory", "apply_patch", "fetch_url")
 FOLDERS = ("src", "tests", "docs", "app", "core", "lib", "scripts")
 ACCENTED = ("café", "naïve", "Zürich", "日本語", "привет", "données", "größer", "señal", "✓", "→", "—", "🐦")
