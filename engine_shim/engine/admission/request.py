@@ -57,7 +57,7 @@ class RefusalReason(StrEnum):
     EMPTY_PROMPT = "empty_prompt"
     PROMPT_TOO_LONG = "prompt_too_long"
     LARGER_THAN_POOL = "larger_than_pool"
-    UNKNOWN_TOKEN = "unknown_token"
+    OUT_OF_VOCABULARY = "out_of_vocabulary"
     BAD_SAMPLING = "bad_sampling"
     DUPLICATE_REQUEST = "duplicate_request"
     QUEUE_FULL = "queue_full"

@@ -1,0 +1,82 @@
+"""A request on its way: its tokens, how far they are computed, and its lease.
+
+Made and moved between the queues by `Admission` only.
+"""
+
+from engine_shim.engine.admission.draws import seed_of_request
+from engine_shim.engine.admission.outcome import FinishReason, TokenOutput
+from engine_shim.engine.admission.request import EngineRequest
+from engine_shim.engine.cache.prefix_cache import Lease
+from engine_shim.engine.cache.token_bytes import TOKEN_BYTES, pack_tokens
+from engine_shim.engine.spec import EngineSpec
+
+
+class Sequence:
+    """A request's tokens, in two ranges.
+
+    ```
+    [0, computed_tokens)              KV lies in the lease's pages
+    [computed_tokens, total_tokens)   known, still to compute: a prompt's rest, or the one token sampled last
+    ```
+    Prefill and decode are the same thing: compute the second range, and sample when it is empty.
+    """
+
+    def __init__(self, request: EngineRequest, number: int, spec: EngineSpec) -> None:
+        sampling = request.sampling
+        self.request = request
+        #: Order of arrival; a lower number is served first.
+        self.number = number
+        self.prompt_tokens = len(request.prompt_ids)
+        #: Prompt and generated tokens, packed.
+        self.token_bytes = bytearray(pack_tokens(request.prompt_ids))
+        self.computed_tokens = 0
+        #: Pages held while running; None in the waiting and retracted queues.
+        self.lease: Lease | None = None
+        #: Prompt tokens found in the cache at the first admission; None before it.
+        self.cached_tokens: int | None = None
+        #: Tokens below this count as prefill: the prompt, and after a retraction all that were known.
+        self.prefill_end_token = self.prompt_tokens
+        #: Output length at which it ends.
+        self.limit_tokens = min(sampling.max_new_tokens, spec.sequence_limit_tokens - self.prompt_tokens)
+        #: What the draws are made of.
+        self.draw_seed = seed_of_request(spec.seed, request.request_id) if sampling.seed is None else sampling.seed
+        eos_token_ids = () if sampling.ignore_eos else spec.eos_token_ids
+        self._stop_token_ids = frozenset((*sampling.stop_token_ids, *eos_token_ids))
+
+    @property
+    def total_tokens(self) -> int:
+        """Prompt and generated tokens."""
+        return len(self.token_bytes) // TOKEN_BYTES
+
+    @property
+    def output_tokens(self) -> int:
+        """Generated tokens."""
+        return self.total_tokens - self.prompt_tokens
+
+    @property
+    def uncomputed_tokens(self) -> int:
+        """Known tokens whose KV is still to compute; at least 1 until the sequence ends."""
+        return self.total_tokens - self.computed_tokens
+
+    @property
+    def is_decoding(self) -> bool:
+        """Whether only the token sampled last is to compute."""
+        return self.computed_tokens >= self.prefill_end_token
+
+    def append(self, token_id: int) -> FinishReason | None:
+        """Add a generated token; returns why the output ends with it, if it does."""
+        self.token_bytes += pack_tokens((token_id,))
+        if token_id in self._stop_token_ids:
+            return "stop"
+        return "length" if self.output_tokens >= self.limit_tokens else None
+
+    def report(self, token_id: int | None, finish_reason: FinishReason | None) -> TokenOutput:
+        """The output that tells about this sequence as it is now."""
+        return TokenOutput(
+            request_id=self.request.request_id,
+            token_id=token_id,
+            finish_reason=finish_reason,
+            prompt_tokens=self.prompt_tokens,
+            cached_tokens=self.cached_tokens or 0,
+            output_tokens=self.output_tokens,
+        )

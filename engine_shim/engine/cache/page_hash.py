@@ -1,0 +1,57 @@
+"""Names of pages: a SHA-256 chain over their tokens, as SGLang publishes it.
+
+A page's digest covers all tokens from the start of its namespace, so equal digests mean equal prefixes.
+Events carry the first 8 bytes as a signed integer; chaining always uses the whole digest.
+"""
+
+from collections.abc import Sequence
+from hashlib import sha256
+from itertools import pairwise
+
+from engine_shim.engine.cache.token_bytes import TOKEN_BYTES, pack_tokens
+
+_SALT_PREFIX = b"sglang-cache-salt-v1\0"
+
+
+def namespace_digest(cache_salt: str | None) -> bytes:
+    """What the first page of a namespace is chained from; empty for no salt."""
+    if cache_salt is None:
+        return b""
+    return sha256(_SALT_PREFIX + cache_salt.encode("utf-8", "surrogatepass")).digest()
+
+
+def chain_digests(prior: bytes, token_bytes: bytes | bytearray, page_tokens: int) -> list[bytes]:
+    """Digests of the full pages in `token_bytes`, continuing after `prior`.
+
+    Args:
+        prior: Digest of the page before, or `namespace_digest`.
+        token_bytes: Packed tokens; a partial page at the end is left out.
+        page_tokens: Tokens in a page.
+
+    Cost: one SHA-256 of `page_tokens` tokens a page.
+    """
+    step = page_tokens * TOKEN_BYTES
+    digests = []
+    for start in range(0, len(token_bytes) - step + 1, step):
+        prior = sha256(prior + token_bytes[start : start + step]).digest()
+        digests.append(prior)
+    return digests
+
+
+def bigrams(token_ids: Sequence[int]) -> list[int]:
+    """Pairs (t[i], t[i+1]) flattened: the units of a cache that serves a draft model."""
+    return [token_id for pair in pairwise(token_ids) for token_id in pair]
+
+
+def page_hashes(
+    token_ids: Sequence[int], page_tokens: int, *, cache_salt: str | None = None, bigram: bool = False
+) -> list[int]:
+    """Event hashes of a prompt's full pages; under `bigram` a page holds `page_tokens` pairs."""
+    units = bigrams(token_ids) if bigram else token_ids
+    width = 2 * page_tokens if bigram else page_tokens
+    return [event_hash(digest) for digest in chain_digests(namespace_digest(cache_salt), pack_tokens(units), width)]
+
+
+def event_hash(digest: bytes) -> int:
+    """The signed 64-bit name that events carry."""
+    return int.from_bytes(digest[:8], "big", signed=True)
