@@ -1,1 +1,11 @@
-"""Who holds which block of which prompt."""
+"""Who holds which block of which prompt.
+
+Takes cache events of engines as bytes or values from `wire`, gives reusable tokens a holder to the
+router's placement. Pure: no socket, no clock.
+"""
+
+from prefix_index.base import BlockChain, Change, PrefixIndex
+from prefix_index.hashing import block_hashes, native_available
+from prefix_index.naive import NaivePrefixIndex
+
+__all__ = ["BlockChain", "Change", "NaivePrefixIndex", "PrefixIndex", "block_hashes", "native_available"]

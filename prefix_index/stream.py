@@ -1,0 +1,153 @@
+"""One rank's event stream: frames in, index changes and replay requests out.
+
+The path decode -> sequence -> index of one (worker, data-parallel rank). No socket and no clock:
+the edge reads frames, calls one verb, and carries out what the report says.
+"""
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from prefix_index.base import Change, PrefixIndex
+from prefix_index.sequence import Sequencer, Step
+from prefix_index.trust import Trust
+from wire.dialects import decode_batch
+from wire.events import AllBlocksCleared, Event, EventBatch
+from wire.frames import ReplayEnd, parse_live, parse_replay
+from wire.ids import Target
+from wire.malformed import Malformed
+
+
+class StreamCounters(msgspec.Struct):
+    """What a stream has seen since it began; only grows."""
+
+    #: Batches applied, and the events in them.
+    batches: int = 0
+    events: int = 0
+    #: Events by type name, among those applied.
+    kinds: dict[str, int] = msgspec.field(default_factory=dict)
+    #: What was left out, by reason: `unknown_type`, `malformed`, `malformed batch`, `frame ...`.
+    skipped: dict[str, int] = msgspec.field(default_factory=dict)
+    #: Breaks in the numbering, replays asked for, failed replays, resets of the rank's part of the index.
+    gaps: int = 0
+    replays: int = 0
+    failed_replays: int = 0
+    resets: int = 0
+    #: Blocks parked because their parent was unknown, and removals of unknown blocks.
+    orphans: int = 0
+    unknown_removals: int = 0
+
+
+class StreamReport(msgspec.Struct, frozen=True):
+    """What one stimulus changed, and what the edge must do."""
+
+    changes: tuple[Change, ...] = ()
+    #: Ask the publisher for everything from this number on; give up any replay that still runs.
+    ask_replay_from: int | None = None
+    #: Everything the rank held was forgotten, and why; give up any replay that still runs.
+    reset_reason: str | None = None
+
+
+class RankStream:
+    """Stream of one rank into one index. `holder` must be attached to the index by its owner."""
+
+    def __init__(self, holder: Target, index: PrefixIndex, *, replay_available: bool, max_held: int = 4_096) -> None:
+        self.holder = holder
+        self.counters = StreamCounters()
+        #: How far this rank's credit can be believed; LOST until the first batch.
+        self.trust = Trust.LOST
+        #: When the last batch was applied, in the caller's clock; None before the first.
+        self.last_batch_s: float | None = None
+        self._index = index
+        self._sequencer: Sequencer[EventBatch | Malformed] = Sequencer(
+            replay_available=replay_available, max_held=max_held
+        )
+
+    @property
+    def last_seq(self) -> int | None:
+        """Number of the last batch applied; None before the first."""
+        return self._sequencer.applied
+
+    @property
+    def is_replaying(self) -> bool:
+        """True while live batches are held back for a replay."""
+        return self._sequencer.is_replaying
+
+    def on_live(self, frames: Sequence[bytes], now_s: float) -> StreamReport:
+        """A message of the live socket, as it came."""
+        frame = parse_live(frames)
+        if isinstance(frame, Malformed):
+            self._skip(f"frame {frame.reason}")
+            return StreamReport()
+        return self._carry_out(self._sequencer.on_live(frame.seq, decode_batch(frame.payload)), now_s)
+
+    def on_replay(self, frames: Sequence[bytes], now_s: float) -> StreamReport:
+        """A message of the replay asked for last, its end included."""
+        frame = parse_replay(frames)
+        if isinstance(frame, Malformed):
+            self._skip(f"frame {frame.reason}")
+            return StreamReport()
+        if isinstance(frame, ReplayEnd):
+            return self._carry_out(self._sequencer.on_replay_end(), now_s)
+        return self._carry_out(self._sequencer.on_replay(frame.seq, decode_batch(frame.payload)), now_s)
+
+    def on_replay_failed(self, now_s: float) -> StreamReport:
+        """The replay did not answer in time, or its socket failed."""
+        if self._sequencer.is_replaying:
+            self.counters.failed_replays += 1
+        return self._carry_out(self._sequencer.on_replay_failed(), now_s)
+
+    def on_lost(self, now_s: float) -> StreamReport:
+        """The worker is gone or was replaced: forget its blocks; a next batch starts anew."""
+        self._sequencer.on_lost()
+        return self._carry_out(Step(reset_reason="worker lost"), now_s)
+
+    def _carry_out(self, step: Step[EventBatch | Malformed], now_s: float) -> StreamReport:
+        if step.reset_reason is not None:
+            self._index.clear(self.holder)
+            self.counters.resets += 1
+            self.trust = Trust.LOST
+        self.counters.gaps += step.gap
+        self.counters.replays += step.ask_replay_from is not None
+        self._judge(step)
+        changes = tuple(self._apply_all(step.apply))
+        if step.apply:
+            self.last_batch_s = now_s
+        return StreamReport(changes, step.ask_replay_from, step.reset_reason)
+
+    def _judge(self, step: Step[EventBatch | Malformed]) -> None:
+        """Trust after the sequence's news, before the batches are applied."""
+        if step.missing == "before":
+            self.trust = Trust.PARTIAL
+        elif step.missing == "between":
+            self.trust = Trust.STALE
+        elif self.trust is Trust.LOST and step.apply:
+            self.trust = Trust.EXACT
+
+    def _apply_all(self, batches: Iterable[EventBatch | Malformed]) -> Iterable[Change]:
+        for batch in batches:
+            self.counters.batches += 1
+            if isinstance(batch, Malformed):
+                self._skip("malformed batch")
+                self.trust = Trust.STALE
+                continue
+            for reason in batch.skipped:
+                self._skip(reason)
+            if "malformed" in batch.skipped:
+                self.trust = Trust.STALE
+            for event in batch.events:
+                yield self._apply(event)
+
+    def _apply(self, event: Event) -> Change:
+        change = self._index.apply(self.holder, event)
+        kind = type(event).__name__
+        self.counters.events += 1
+        self.counters.kinds[kind] = self.counters.kinds.get(kind, 0) + 1
+        self.counters.orphans += change.orphaned
+        self.counters.unknown_removals += change.unknown_removals
+        if isinstance(event, AllBlocksCleared):
+            self.trust = Trust.EXACT
+        return change
+
+    def _skip(self, reason: str) -> None:
+        self.counters.skipped[reason] = self.counters.skipped.get(reason, 0) + 1

@@ -1,0 +1,93 @@
+"""Shapes of events on the wire, typed so that one pass of the decoder also checks them.
+
+Private to `wire.dialects`: nothing here leaves the package but as `wire.events`.
+"""
+
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta, Raw, Struct
+
+MAX_HASHES = 65_536
+MAX_TOKENS = 1_048_576
+
+Hash = int | bytes
+Hashes = Annotated[tuple[Hash, ...], Meta(max_length=MAX_HASHES)]
+Token = Annotated[int, Meta(ge=0, lt=1 << 32)]
+Tokens = Annotated[tuple[Token, ...], Meta(max_length=MAX_TOKENS)]
+Pairs = Annotated[tuple[tuple[Token, Token], ...], Meta(max_length=MAX_TOKENS)]
+BlockTokens = Annotated[int, Meta(ge=1, le=MAX_TOKENS)]
+Keys = Annotated[list[list[Any] | None], Meta(max_length=MAX_TOKENS)] | None
+
+
+class Batch(Struct, array_like=True, frozen=True):
+    """`[ts, events, dp_rank?, ...]`, the same in all generations."""
+
+    ts: float
+    events: list[Raw]
+    dp_rank: int | None = None
+
+
+class StoredArray(Struct, array_like=True, tag="BlockStored", frozen=True):
+    """Positional BlockStored; the eighth element is SGLang's map of metadata or vLLM's adapter name."""
+
+    block_hashes: Hashes
+    parent_block_hash: Hash | None
+    token_ids: Raw
+    block_size: BlockTokens
+    lora_id: int | None = None
+    medium: str | None = None
+    lora_name: str | dict[str, Any] | None = None
+    extra_keys: Keys = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
+
+
+class RemovedArray(Struct, array_like=True, tag="BlockRemoved", frozen=True):
+    """Positional BlockRemoved."""
+
+    block_hashes: Hashes
+    medium: str | None = None
+    group_idx: int | None = None
+
+
+class ClearedArray(Struct, array_like=True, tag="AllBlocksCleared", frozen=True):
+    """Positional AllBlocksCleared."""
+
+
+class StoredMap(Struct, tag="BlockStored", frozen=True):
+    """Keyed BlockStored of SGLang and vLLM."""
+
+    block_hashes: Hashes
+    token_ids: Raw
+    block_size: BlockTokens
+    parent_block_hash: Hash | None = None
+    lora_id: int | None = None
+    medium: str | None = None
+    lora_name: str | None = None
+    cache_salt: str | None = None
+    extra_keys: Keys = None
+    group_idx: int | None = None
+    kv_cache_spec_kind: str | None = None
+    kv_cache_spec_sliding_window: int | None = None
+    session_id: str | None = None
+
+
+class RemovedMap(Struct, tag="BlockRemoved", frozen=True):
+    """Keyed BlockRemoved."""
+
+    block_hashes: Hashes
+    medium: str | None = None
+    group_idx: int | None = None
+
+
+class ClearedMap(Struct, tag="AllBlocksCleared", frozen=True):
+    """Keyed AllBlocksCleared."""
+
+
+read_batch = msgspec.msgpack.Decoder(Batch).decode
+read_array = msgspec.msgpack.Decoder(StoredArray | RemovedArray | ClearedArray).decode
+read_map = msgspec.msgpack.Decoder(StoredMap | RemovedMap | ClearedMap).decode
+read_tokens = msgspec.msgpack.Decoder(Tokens).decode
+read_pairs = msgspec.msgpack.Decoder(Pairs).decode
