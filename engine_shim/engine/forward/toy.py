@@ -1,0 +1,16 @@
+"""How to get the torch forward; torch itself is imported only when one is built."""
+
+from engine_shim.engine.forward.base import Forward
+from engine_shim.engine.spec import EngineSpec
+
+
+def build_torch_forward(spec: EngineSpec, seed: int) -> Forward:
+    """Build the seeded model and its KV pool on the CPU; equal seeds and sizes give equal outputs.
+
+    Raises:
+        ImportError: torch is not installed (it comes with the `engine` extra).
+    """
+    spec.validate()
+    from engine_shim.engine.forward.torch_forward import TorchForward  # noqa: PLC0415 - torch is optional and slow
+
+    return TorchForward(spec, seed=seed)

@@ -1,0 +1,105 @@
+"""Which tokens of which sequences a step computes, and in which pages their KV lies.
+
+Made once a step by the caller, read by every paged op of every layer. Half-open ranges: row s holds tokens
+`[start_tokens[s], start_tokens[s] + row_tokens[s])` of its sequence, and they lie at
+`[row_offsets[s], row_offsets[s + 1])` of the flat token axis.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from kernels.errors import DtypeMismatch, PageOutOfRange, ShapeMismatch
+
+
+@dataclass(frozen=True, slots=True)
+class PagedRows:
+    """Rows of a step. All tensors are int64 on the pool's device."""
+
+    #: Pages of each sequence in order, [rows, pages_max]; entries past a sequence's last page are not read.
+    page_table: Tensor
+    #: Position of each row's first token, [rows].
+    start_tokens: Tensor
+    #: Where each row's tokens begin on the flat axis, and their end, [rows + 1]; from 0, never falling.
+    row_offsets: Tensor
+    #: Tokens in a page.
+    page_tokens: int
+
+    @property
+    def rows(self) -> int:
+        """How many rows there are."""
+        return self.page_table.shape[0]
+
+    @property
+    def row_tokens(self) -> Tensor:
+        """Tokens of each row, [rows]."""
+        return self.row_offsets.diff()
+
+    @property
+    def end_tokens(self) -> Tensor:
+        """Position after each row's last token, [rows]: the length of its context."""
+        return self.start_tokens + self.row_tokens
+
+    @staticmethod
+    def of(
+        pages: Sequence[Sequence[int]],
+        start_tokens: Sequence[int],
+        row_tokens: Sequence[int],
+        *,
+        page_tokens: int,
+        device: torch.device | str = "cpu",
+    ) -> "PagedRows":
+        """Build from plain lists, one item a row.
+
+        Raises:
+            ShapeMismatch: The lists differ in length, a count is negative, or a row does not end in its pages.
+        """
+        if not len(pages) == len(start_tokens) == len(row_tokens):
+            raise ShapeMismatch(f"{len(pages)} page lists, {len(start_tokens)} starts, {len(row_tokens)} counts")
+        used = [-(-(start + count) // page_tokens) for start, count in zip(start_tokens, row_tokens, strict=True)]
+        for row, needed in enumerate(used):
+            if start_tokens[row] < 0 or row_tokens[row] < 0 or needed > len(pages[row]):
+                span = f"{row_tokens[row]} tokens from {start_tokens[row]}"
+                raise ShapeMismatch(f"row {row}: {span} do not lie in {len(pages[row])} pages of {page_tokens}")
+        width = max(used, default=0)
+        table = [[*row[:needed], *[0] * (width - needed)] for row, needed in zip(pages, used, strict=True)]
+        return PagedRows(
+            page_table=torch.tensor(table, dtype=torch.int64, device=device).reshape(len(pages), width),
+            start_tokens=torch.tensor(start_tokens, dtype=torch.int64, device=device),
+            row_offsets=torch.tensor([0, *accumulate(row_tokens)], dtype=torch.int64, device=device),
+            page_tokens=page_tokens,
+        )
+
+    def check(self, *, tokens: int, pool_pages: int) -> None:
+        """Raise unless the rows cover `tokens` tokens and touch only pages of the pool.
+
+        Raises:
+            ShapeMismatch: Tensors do not fit each other, or a row does not end in its pages.
+            DtypeMismatch: A tensor is not int64.
+            PageOutOfRange: A page that a row reads or writes is not in `[0, pool_pages)`.
+        """
+        for name in ("page_table", "start_tokens", "row_offsets"):
+            if getattr(self, name).dtype != torch.int64:
+                raise DtypeMismatch(f"{name} is {getattr(self, name).dtype}, not torch.int64")
+        if self.page_table.dim() != 2 or self.start_tokens.shape != (self.rows,):
+            raise ShapeMismatch(f"page_table {tuple(self.page_table.shape)}, starts {tuple(self.start_tokens.shape)}")
+        if self.row_offsets.shape != (self.rows + 1,):
+            raise ShapeMismatch(f"row_offsets {tuple(self.row_offsets.shape)} for {self.rows} rows")
+        if int(self.row_offsets[0]) != 0 or int(self.row_offsets[-1]) != tokens:
+            raise ShapeMismatch(f"row_offsets end at {int(self.row_offsets[-1])}, the tokens at {tokens}")
+        if self.rows:
+            self._check_ranges(pool_pages)
+
+    def _check_ranges(self, pool_pages: int) -> None:
+        if int(self.row_tokens.min()) < 0 or int(self.start_tokens.min()) < 0:
+            raise ShapeMismatch("a row has a negative start or count")
+        used = (self.end_tokens + self.page_tokens - 1) // self.page_tokens
+        if int(used.max()) > self.page_table.shape[1]:
+            raise ShapeMismatch(f"a row needs {int(used.max())} pages, the table has {self.page_table.shape[1]}")
+        columns = torch.arange(self.page_table.shape[1], device=self.page_table.device)
+        touched = self.page_table[columns < used[:, None]]
+        if touched.numel() and (int(touched.min()) < 0 or int(touched.max()) >= pool_pages):
+            raise PageOutOfRange(f"pages {int(touched.min())}..{int(touched.max())}, the pool has {pool_pages}")
