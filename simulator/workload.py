@@ -136,9 +136,11 @@ class Workload:
             yield SessionPlan(session_id, head, turns, self._plan_agents(rng, session_id, len(turns)))
 
     def sessions(self, sessions: int) -> Iterator[Session]:
-        """The first `sessions` sessions with their text, scaled."""
+        """The first `sessions` sessions with their text, scaled; those without a prompt that fits are left out."""
         for plan in self.plans(sessions):
-            yield _write_session(plan, None, f"{self._seed}/{plan.session_id}", self._scale)
+            session = _write_session(plan, None, f"{self._seed}/{plan.session_id}", self._scale)
+            if session.turns:
+                yield session
 
     def _plan_agents(self, rng: Random, session_id: str, turns: int) -> tuple[tuple[int, SessionPlan], ...]:
         if rng.random() >= self._spawning_ratio:
@@ -171,42 +173,59 @@ def _plan_turns(rng: Random, head: Head, turns: int, first_tokens: float) -> tup
 
 
 def _write_session(plan: SessionPlan, parent: str | None, name: str, scale: TraceScale) -> Session:
+    first = _first_turn(plan, scale) if parent is None else 0
     turns: list[Turn] = []
-    for serial, turn in enumerate(plan.turns):
-        if not scale.takes_turn(serial) or not scale.takes_prompt(scale.tokens(turn.prompt_tokens)):
+    for serial in range(first, len(plan.turns)):
+        prompt_tokens = scale.tokens(plan.turns[serial].prompt_tokens)
+        if not scale.takes_turn(len(turns)) or not scale.takes_prompt(prompt_tokens):
             break
-        turns.append(_write_turn(plan, serial, f"{name}/{serial}", scale))
+        turns.append(_write_turn(plan, first, serial, f"{name}/{serial}", scale))
     agents = tuple(
-        SubAgent(after, scale.pause_s(1.0), False, _write_session(agent, plan.session_id, f"{name}/{place}", scale))
+        SubAgent(
+            max(0, after - first),
+            scale.pause_s(1.0),
+            False,
+            _write_session(agent, plan.session_id, f"{name}/a{place}", scale),
+        )
         for place, (after, agent) in enumerate(plan.agents)
-        if after < len(turns)
+        if after - first < len(turns)
     )
     return Session(plan.session_id, parent, PromptForm.CHAT, tuple(turns), agents)
 
 
-def _write_turn(plan: SessionPlan, serial: int, name: str, scale: TraceScale) -> Turn:
+def _first_turn(plan: SessionPlan, scale: TraceScale) -> int:
+    """Where the session begins: its first prompt that is large enough, or its end."""
+    for serial, turn in enumerate(plan.turns):
+        if scale.tokens(turn.prompt_tokens) >= scale.min_first_tokens:
+            return serial
+    return len(plan.turns)
+
+
+def _write_turn(plan: SessionPlan, first: int, serial: int, name: str, scale: TraceScale) -> Turn:
     turn = plan.turns[serial]
-    kept, added = _write_parts(plan, serial, name, scale)
+    kept, added = _write_parts(plan, first, serial, name, scale)
     return Turn(
-        think_s=scale.pause_s(turn.think_s),
+        think_s=scale.pause_s(turn.think_s) if serial > first else 0.0,
         model=plan.head.model,
         kept_parts=kept,
         added=added,
         prompt_tokens=scale.tokens(turn.prompt_tokens),
-        new_tokens=scale.tokens(turn.new_tokens),
+        new_tokens=scale.tokens(turn.new_tokens if serial > first else turn.prompt_tokens),
         output_tokens=scale.tokens(turn.output_tokens),
     )
 
 
-def _write_parts(plan: SessionPlan, serial: int, name: str, scale: TraceScale) -> tuple[int, tuple[Part, ...]]:
+def _write_parts(
+    plan: SessionPlan, first: int, serial: int, name: str, scale: TraceScale
+) -> tuple[int, tuple[Part, ...]]:
     """How many parts of the prompt before stay (2 for the first prompt, 2 more per answered turn), and the new ones."""
     turn = plan.turns[serial]
-    if serial == 0:
+    if serial == first:
         task_tokens = max(1, turn.prompt_tokens - plan.head.tokens)
         return 0, (_write_head(plan.head, scale), _write_words(name, task_tokens, scale))
     if turn.breaks:
         return 1, (_write_words(name, turn.new_tokens, scale),)
-    last_break = max((place for place in range(serial) if plan.turns[place].breaks), default=0)
+    last_break = max((place for place in range(first, serial) if plan.turns[place].breaks), default=first)
     kept = 2 + 2 * (serial - 1 - last_break)
     new_tokens = max(1, turn.new_tokens - plan.turns[serial - 1].output_tokens)
     return kept, (AnswerSlot(), _write_words(name, new_tokens, scale))

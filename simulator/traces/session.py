@@ -123,6 +123,8 @@ class TraceScale(Struct, frozen=True):
     max_think_s: float = 3600.0
     #: Longer prompts are left out, in tokens after scaling; None keeps all.
     max_prompt_tokens: int | None = None
+    #: A top session begins with its first prompt of at least this size, in tokens after scaling.
+    min_first_tokens: int = 0
     #: Requests kept of each agent, its first ones; None keeps all.
     max_turns: int | None = None
 

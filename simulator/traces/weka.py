@@ -101,7 +101,10 @@ class _Agent:
         return Session(self._session_id, self._parent, PromptForm.CHAT, tuple(self._turns), tuple(self._agents))
 
     def _is_kept(self, request: WekaRequest) -> bool:
-        size_fits = self._scale.takes_prompt(self._scale.tokens(request.prompt_tokens))
+        scaled_tokens = self._scale.tokens(request.prompt_tokens)
+        if self._parent is None and not self._turns and scaled_tokens < self._scale.min_first_tokens:
+            return False
+        size_fits = self._scale.takes_prompt(scaled_tokens)
         return bool(request.hash_ids) and size_fits and self._scale.takes_turn(len(self._turns))
 
     def _add_agent(self, marker: WekaRequest, following: Sequence[WekaRequest]) -> None:

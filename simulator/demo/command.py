@@ -1,0 +1,97 @@
+"""`dovecote demo`: agent sessions through a real router and real engines, one policy after the other, one table."""
+
+import asyncio
+import signal
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from tokenizers import Tokenizer
+
+from engine_shim.engine.tokenizer import TOY_FOLDER
+from simulator.demo.comparison import Comparison
+from simulator.demo.plan import DemoOptions, ForwardName, build_plan
+from simulator.demo.processes import ChildEndedError, Children
+from simulator.traces.lines import TraceError
+
+#: Shell convention: 128 and the signal's number.
+SIGNAL_EXIT_BASE = 128
+DEFAULT_POLICIES = ["round_robin", "cache_affinity"]
+
+
+def demo(
+    *,
+    trace: Annotated[Path | None, typer.Option(help="Weka, LMCache or tau-bench file, .jsonl or .jsonl.xz.")] = None,
+    timed: Annotated[bool, typer.Option("--timed", help="Full-size prompts on a forward without tensors.")] = False,
+    replicas: Annotated[int, typer.Option(help="Engine replicas.")] = 4,
+    ranks: Annotated[int, typer.Option(help="Data-parallel ranks of a replica.")] = 2,
+    sessions: Annotated[int | None, typer.Option(help="Sessions to send; sub-agents come on top.")] = None,
+    turns: Annotated[int | None, typer.Option(help="Requests kept of each session.")] = None,
+    seed: Annotated[int, typer.Option(help="Of the generated sessions, the arrivals and the engines' weights.")] = 1,
+    prompt_ratio: Annotated[float | None, typer.Option(help="Multiplies prompt and output lengths.")] = None,
+    time_ratio: Annotated[float | None, typer.Option(help="Multiplies think times.")] = None,
+    policy: Annotated[list[str] | None, typer.Option(help="Policies to compare, in this order; repeatable.")] = None,
+    forward: Annotated[ForwardName | None, typer.Option(help="Forward of the engines, whatever --timed says.")] = None,
+    keep: Annotated[bool, typer.Option("--keep", help="Leave the last fleet up until Ctrl-C.")] = False,
+) -> None:
+    """Compare round robin with cache affinity on agent sessions, on a fleet started here."""
+    console = Console()
+    options = DemoOptions(
+        trace=trace,
+        full_size=timed,
+        forward=forward or (ForwardName.TIMED if timed else ForwardName.TORCH),
+        replicas=replicas,
+        ranks=ranks,
+        seed=seed,
+        sessions=sessions,
+        turns=turns,
+        prompt_ratio=prompt_ratio,
+        time_ratio=time_ratio,
+    )
+    try:
+        plan = build_plan(options, _count_tokens)
+    except (TraceError, ValueError) as error:
+        raise typer.BadParameter(str(error)) from error
+    comparison = Comparison(plan, policy or DEFAULT_POLICIES, console, time.monotonic)
+    raise typer.Exit(asyncio.run(_run_until_signal(comparison, console, keep=keep)))
+
+
+def _count_tokens(text: str) -> int:
+    tokenizer = Tokenizer.from_file(str(TOY_FOLDER / "tokenizer.json"))
+    return len(tokenizer.encode(text, add_special_tokens=False).ids)
+
+
+async def _run_until_signal(comparison: Comparison, console: Console, *, keep: bool) -> int:
+    """Carry out the comparison; on SIGINT or SIGTERM stop everything first. The exit code."""
+    async with Children() as children:
+        work = asyncio.create_task(comparison.carry_out(children, keep=keep))
+        received: list[int] = []
+        _install(lambda number: _on_signal(number, received, work, children))
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not received:
+                raise
+            console.print("stopping all processes")
+            return SIGNAL_EXIT_BASE + received[0]
+        except ChildEndedError as error:
+            console.print(str(error), markup=False, highlight=False)
+            return 1
+
+
+def _install(on_signal: Callable[[int], None]) -> None:
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, on_signal, number)
+
+
+def _on_signal(number: int, received: list[int], work: "asyncio.Task[int]", children: Children) -> None:
+    """The first signal ends the demo in order, a second one at once."""
+    received.append(number)
+    if len(received) == 1:
+        work.cancel()
+    else:
+        children.kill_all()

@@ -1,0 +1,127 @@
+"""Run the same sessions under one policy after the other, each on a fresh fleet, and show the table."""
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any, TypeVar
+
+import aiohttp
+from msgspec import Struct
+from rich.console import Console
+
+from simulator.demo.client import AgentClient, Reply
+from simulator.demo.fleet import MODEL, DemoFleet
+from simulator.demo.plan import DemoPlan
+from simulator.demo.processes import Child, ChildEndedError, Children
+from simulator.demo.progress import RunProgress
+from simulator.demo.replay import Replay
+from simulator.demo.report import Summary, summarise
+from simulator.demo.scrape import router_counters
+from simulator.demo.show import describe_decision, show_plan, show_table
+
+#: A request that takes longer counts as failed, seconds.
+REQUEST_TIMEOUT_S = 60.0
+#: More failed requests than this share make the demo fail.
+MAX_FAILED_RATIO = 0.01
+#: How many of the last requests are looked at for a decision worth explaining; the router keeps a bounded number.
+EXPLAINABLE_REPLIES = 100
+
+T = TypeVar("T")
+
+
+class Run(Struct, frozen=True):
+    """One policy's run: its figures and its replies."""
+
+    summary: Summary
+    replies: list[Reply]
+
+
+class Comparison:
+    """Carries out a plan.
+
+    Args:
+        plan: Sessions and sizes.
+        policies: Policies in the order of their runs.
+        console: Where everything is shown.
+        clock: Seconds, monotonic.
+    """
+
+    def __init__(self, plan: DemoPlan, policies: Sequence[str], console: Console, clock: Callable[[], float]) -> None:
+        self._plan, self._policies, self._console, self._clock = plan, policies, console, clock
+
+    async def carry_out(self, children: Children, *, keep: bool) -> int:
+        """Run all policies and show the table; the exit code, 1 when too many requests failed.
+
+        Raises:
+            ChildEndedError: A process of the fleet ended while it was needed.
+        """
+        show_plan(self._console, self._plan)
+        runs: list[Run] = []
+        async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
+            fleet = DemoFleet(children, http, self._plan, self._clock)
+            for policy in self._policies:
+                await fleet.stop()
+                router = await self._start(fleet, policy)
+                runs.append(await self._run_policy(policy, children, fleet, router, http))
+            show_table(self._console, [run.summary for run in runs])
+            await self._explain(http, router, runs[-1].replies)
+            if keep:
+                self._console.print("The last fleet stays up; Ctrl-C ends it.")
+                await _unless_child_ends(children, asyncio.Event().wait())
+        return int(any(run.summary.failed_ratio > MAX_FAILED_RATIO for run in runs))
+
+    async def _start(self, fleet: DemoFleet, policy: str) -> Child:
+        plan = self._plan
+        self._console.print(f"{policy}: starting {plan.replicas} replicas of {plan.ranks} ranks and the router")
+        await fleet.start_engines()
+        return await fleet.start_router(policy)
+
+    async def _run_policy(
+        self, policy: str, children: Children, fleet: DemoFleet, router: Child, http: aiohttp.ClientSession
+    ) -> Run:
+        client = AgentClient(http, router.url, MODEL, self._clock, REQUEST_TIMEOUT_S)
+        start_s = self._clock()
+        with RunProgress(self._console, policy, self._plan.requests) as progress:
+            replay = Replay(client.send, asyncio.sleep, progress.take)
+            work = replay.run(self._plan.sessions, arrival_s=self._plan.arrival_s, seed=self._plan.seed)
+            replies = await _unless_child_ends(children, work)
+        wall_s = self._clock() - start_s
+        counters = router_counters(await fleet.metrics(router))
+        ranks = self._plan.replicas * self._plan.ranks
+        return Run(summarise(policy, replies, ranks=ranks, router=counters, wall_s=wall_s), replies)
+
+    async def _explain(self, http: aiohttp.ClientSession, router: Child, replies: Sequence[Reply]) -> None:
+        """Print where the metrics are and one decision with its reason."""
+        self._console.print(f"metrics page:  {router.url}/metrics", soft_wrap=True)
+        reply = most_telling(replies)
+        if reply is None:
+            self._console.print("no request was answered, so there is no decision to explain")
+            return
+        url = f"{router.url}/v1/decisions/{reply.request_id}"
+        self._console.print(f"one decision:  {url}", soft_wrap=True)
+        async with http.get(url) as response:
+            if response.status != 200:
+                self._console.print(f"the router no longer has it (HTTP {response.status})")
+                return
+            self._console.print(describe_decision(await response.json()), markup=False, highlight=False)
+
+
+def most_telling(replies: Sequence[Reply]) -> Reply | None:
+    """Of the last replies, the one with the most cached tokens: its decision has a reason worth reading."""
+    answered = [reply for reply in replies if reply.failure is None and reply.request_id]
+    return max(answered[-EXPLAINABLE_REPLIES:], key=lambda reply: reply.cached_tokens, default=None)
+
+
+async def _unless_child_ends(children: Children, work: Coroutine[Any, Any, T]) -> T:
+    """The result of `work`, unless a child of the demo ends first."""
+    task = asyncio.create_task(work)
+    death = asyncio.create_task(children.first_death())
+    either: list[asyncio.Future[Any]] = [task, death]
+    try:
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if task.done():
+            return task.result()
+        raise ChildEndedError(death.result())
+    finally:
+        for future in either:
+            future.cancel()
+        await asyncio.gather(*either, return_exceptions=True)
