@@ -54,14 +54,20 @@ class RankStream:
     def __init__(self, holder: Target, index: PrefixIndex, *, replay_available: bool, max_held: int = 4_096) -> None:
         self.holder = holder
         self.counters = StreamCounters()
-        #: How far this rank's credit can be believed; LOST until the first batch.
-        self.trust = Trust.LOST
+        self._trust = Trust.LOST
         #: When the last batch was applied, in the caller's clock; None before the first.
         self.last_batch_s: float | None = None
         self._index = index
         self._sequencer: Sequencer[EventBatch | Malformed] = Sequencer(
             replay_available=replay_available, max_held=max_held
         )
+
+    @property
+    def trust(self) -> Trust:
+        """How far this rank's credit can be believed; LOST until the first batch, never EXACT while catching up."""
+        if self.is_replaying and self._trust is Trust.EXACT:
+            return Trust.STALE
+        return self._trust
 
     @property
     def last_seq(self) -> int | None:
@@ -106,7 +112,7 @@ class RankStream:
         if step.reset_reason is not None:
             self._index.clear(self.holder)
             self.counters.resets += 1
-            self.trust = Trust.LOST
+            self._trust = Trust.LOST
         self.counters.gaps += step.gap
         self.counters.replays += step.ask_replay_from is not None
         self._judge(step)
@@ -118,23 +124,23 @@ class RankStream:
     def _judge(self, step: Step[EventBatch | Malformed]) -> None:
         """Trust after the sequence's news, before the batches are applied."""
         if step.missing == "before":
-            self.trust = Trust.PARTIAL
+            self._trust = Trust.PARTIAL
         elif step.missing == "between":
-            self.trust = Trust.STALE
-        elif self.trust is Trust.LOST and step.apply:
-            self.trust = Trust.EXACT
+            self._trust = Trust.STALE
+        elif self._trust is Trust.LOST and step.apply:
+            self._trust = Trust.EXACT
 
     def _apply_all(self, batches: Iterable[EventBatch | Malformed]) -> Iterable[Change]:
         for batch in batches:
             self.counters.batches += 1
             if isinstance(batch, Malformed):
                 self._skip("malformed batch")
-                self.trust = Trust.STALE
+                self._trust = Trust.STALE
                 continue
             for reason in batch.skipped:
                 self._skip(reason)
             if "malformed" in batch.skipped:
-                self.trust = Trust.STALE
+                self._trust = Trust.STALE
             for event in batch.events:
                 yield self._apply(event)
 
@@ -146,7 +152,7 @@ class RankStream:
         self.counters.orphans += change.orphaned
         self.counters.unknown_removals += change.unknown_removals
         if isinstance(event, AllBlocksCleared):
-            self.trust = Trust.EXACT
+            self._trust = Trust.EXACT
         return change
 
     def _skip(self, reason: str) -> None:

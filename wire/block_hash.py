@@ -52,7 +52,10 @@ def block_hashes(token_ids: Sequence[int], block_tokens: int, seed: int) -> list
     """
     if block_tokens < 1:
         raise ValueError(f"block_tokens must be 1 or more, not {block_tokens}")
-    data = token_bytes(token_ids)
+    tokens = token_array(token_ids)
+    if byteorder == "big":
+        tokens.byteswap()
+    data = tokens.tobytes()
     block_bytes = 4 * block_tokens
     parent = seed
     hashes: list[int] = []
@@ -62,19 +65,16 @@ def block_hashes(token_ids: Sequence[int], block_tokens: int, seed: int) -> list
     return hashes
 
 
-def token_bytes(token_ids: Sequence[int]) -> bytes:
-    """Tokens as 32-bit little-endian numbers, four bytes each.
+def token_array(token_ids: Sequence[int]) -> "array[int]":
+    """Tokens as 32-bit numbers in the machine's byte order.
 
     Raises:
-        ValueError: A token is negative or does not fit 32 bits.
+        ValueError: A token is negative, does not fit 32 bits or is no integer.
     """
     try:
-        buffer = array("I", token_ids)
+        return array("I", token_ids)
     except (OverflowError, TypeError) as error:
         raise ValueError(f"token ids must be integers from 0 to {TOKEN_LIMIT - 1}: {error}") from error
-    if byteorder == "big":
-        buffer.byteswap()
-    return buffer.tobytes()
 
 
 def fold_keys(parent: int, keys: Sequence[str | int | bytes]) -> int:

@@ -60,10 +60,8 @@ def _is_foreign(raw: msgspec.Raw) -> bool:
         value = msgspec.msgpack.decode(raw)
     except (*_UNREADABLE, TypeError):
         return False
-    if isinstance(value, dict):
-        tag = value.get("type")
-    else:
-        tag = value[0] if isinstance(value, list) and value else None
+    first = value[0] if isinstance(value, list) and value else None
+    tag = value.get("type") if isinstance(value, dict) else first
     return isinstance(tag, str) and tag not in _KNOWN_TYPES
 
 
