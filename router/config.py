@@ -298,7 +298,9 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(None, None, f"key {key.value!r} stands twice", key.start_mark)
+                    raise yaml.constructor.ConstructorError(
+                        None, None, f"key {key.value!r} stands twice", key.start_mark
+                    )
                 seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 

@@ -89,6 +89,8 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
 
     target: Target
     candidates: tuple[CandidateCost, ...]
+    #: Candidates whose cost was too close to tell them apart, the chosen one among them.
+    tied_count: int = 1
     #: Why, where the policy itself knows best; None leaves the words to the explanation of costs.
     reason: str | None = None
     #: Oddities met on the way, such as a cost that was not a number.

@@ -1,0 +1,73 @@
+"""Why a request went where it went, in words that an operator understands without the code."""
+
+from collections.abc import Sequence
+
+from router.policy.base import CandidateCost, Choice, PlacementQuery
+from wire.ids import Target
+
+
+def explain_choice(query: PlacementQuery, choice: Choice, *, lost_home: Target | None) -> str:
+    """One sentence for a decision.
+
+    Args:
+        query: What was placed.
+        choice: What the policy answered.
+        lost_home: The session's home, where it is not among the candidates.
+    """
+    words = choice.reason or _explain_costs(query, choice)
+    if lost_home is not None:
+        words = f"home {lost_home} cannot be chosen; {words}"
+    return "; ".join((words, *choice.notes))
+
+
+def _explain_costs(query: PlacementQuery, choice: Choice) -> str:
+    chosen = next(entry for entry in choice.candidates if entry.target == choice.target)
+    others = [entry for entry in choice.candidates if entry.target != choice.target]
+    if not others:
+        return f"the only rank that can be chosen; {_describe_holding(chosen, query)}"
+    runner_up = min(others, key=lambda entry: entry.total_s)
+    home = next((entry for entry in others if entry.is_home), None)
+    if chosen.is_home:
+        return f"kept at home: {_compare(chosen, runner_up, query, 'beats')}"
+    if home is not None:
+        return f"left home {home.target}: {_compare(home, chosen, query, 'costs more than')}"
+    if choice.tied_count > 1:
+        return f"{_describe_holding(chosen, query)}; tied with {choice.tied_count - 1} others, picked by its hash"
+    return f"{_describe_holding(chosen, query)}; {_describe_lead(chosen, others)}"
+
+
+def _compare(stay: CandidateCost, move: CandidateCost, query: PlacementQuery, verb: str) -> str:
+    """Staying against moving, each with what it costs."""
+    moved_tokens = query.prompt_tokens - max(move.overlap_tokens, move.predicted_overlap_tokens)
+    where = "elsewhere" if verb == "beats" else f"on {move.target}"
+    return (
+        f"{_describe_holding(stay, query)}; waiting {_seconds(stay.terms.get('wait', 0.0))} there {verb} "
+        f"re-prefilling {_tokens(moved_tokens)} tokens {where} ({_seconds(move.terms.get('reuse', 0.0))}); "
+        f"in all {_seconds(stay.total_s)} against {_seconds(move.total_s)}"
+    )
+
+
+def _describe_holding(entry: CandidateCost, query: PlacementQuery) -> str:
+    if entry.overlap_tokens:
+        words = f"holds {entry.overlap_tokens:,} of {query.prompt_tokens:,} prompt tokens"
+    else:
+        words = f"holds none of {query.prompt_tokens:,} prompt tokens"
+    if entry.predicted_overlap_tokens > entry.overlap_tokens:
+        words += f", {entry.predicted_overlap_tokens:,} expected from requests being prefilled there"
+    return words
+
+
+def _describe_lead(chosen: CandidateCost, others: Sequence[CandidateCost]) -> str:
+    runner_up = min(others, key=lambda entry: entry.total_s)
+    leads = {name: runner_up.terms.get(name, 0.0) - cost_s for name, cost_s in chosen.terms.items()}
+    by_name = max(leads, key=lambda name: leads[name], default=None)
+    cost = f"costs {_seconds(chosen.total_s)} in all, the next best {runner_up.target} {_seconds(runner_up.total_s)}"
+    return cost if by_name is None else f"{cost}, mostly for {by_name}"
+
+
+def _seconds(value_s: float) -> str:
+    return f"{value_s * 1e3:.0f} ms" if abs(value_s) < 0.0995 else f"{value_s:.1f} s"
+
+
+def _tokens(count: int) -> str:
+    return f"{count // 1_000}k" if count >= 10_000 else f"{count:,}"

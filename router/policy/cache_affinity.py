@@ -1,0 +1,79 @@
+"""The cost policy: every candidate gets one cost in seconds, a sum of named terms; the lowest wins.
+
+There is no switch between looking at caches and looking at load: a session stays where its cache is until the wait
+there costs more than computing its prompt anew elsewhere.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import Protocol
+
+from router.config import Coefficients, PolicyName, PolicyWeights
+from router.policy.balance import BalanceTerm
+from router.policy.base import CandidateCost, Choice, PlacementQuery, RankView
+from router.policy.decode import DecodeTerm
+from router.policy.reuse import ReuseTerm
+from router.policy.ties import break_tie, find_tied
+from router.policy.wait import WaitTerm
+
+
+class CostTerm(Protocol):
+    """One reason why a candidate costs something."""
+
+    name: str
+
+    def cost_s(self, query: PlacementQuery, rank: RankView) -> float:
+        """Seconds; finite and at least 0 for sane input."""
+        ...
+
+
+class CacheAffinity:
+    """Weighted sum of cost terms. A weight of 0 leaves its term out."""
+
+    name = PolicyName.CACHE_AFFINITY.value
+
+    def __init__(self, weights: PolicyWeights, coefficients: Coefficients) -> None:
+        self.coefficients = coefficients
+        terms: tuple[tuple[float, CostTerm], ...] = (
+            (weights.wait, WaitTerm()),
+            (weights.reuse, ReuseTerm(coefficients)),
+            (weights.decode, DecodeTerm(coefficients)),
+            (weights.balance, BalanceTerm(coefficients)),
+        )
+        self._terms = tuple((weight, term) for weight, term in terms if weight > 0)
+
+    def choose(self, query: PlacementQuery, ranks: Sequence[RankView], seed: int) -> Choice:
+        """The cheapest rank; ties go home, else by a hash of the request."""
+        columns = [(term.name, [weight * term.cost_s(query, rank) for rank in ranks]) for weight, term in self._terms]
+        notes = tuple(note for name, column in columns for note in neutralise(name, column, ranks))
+        candidates = tuple(
+            _sum_terms(query, rank, {name: column[place] for name, column in columns})
+            for place, rank in enumerate(ranks)
+        )
+        tied = find_tied(candidates)
+        target = break_tie(tied, query, seed)
+        return Choice(target=target, candidates=candidates, tied_count=len(tied), notes=notes)
+
+
+def neutralise(name: str, column: list[float], ranks: Sequence[RankView]) -> list[str]:
+    """Replaces what is not a finite number by the term's highest finite cost; returns what to tell about it."""
+    if all(map(math.isfinite, column)):
+        return []
+    highest_s = max((cost_s for cost_s in column if math.isfinite(cost_s)), default=0.0)
+    notes = []
+    for place, cost_s in enumerate(column):
+        if not math.isfinite(cost_s):
+            column[place] = highest_s
+            notes.append(f"{name} of {ranks[place].target} was {cost_s}; counted as {highest_s:.3f} s")
+    return notes
+
+
+def _sum_terms(query: PlacementQuery, rank: RankView, terms: dict[str, float]) -> CandidateCost:
+    return CandidateCost(
+        rank.target,
+        rank.overlap_tokens,
+        terms,
+        sum(terms.values()),
+        rank.target == query.home,
+        rank.predicted_overlap_tokens,
+    )

@@ -1,0 +1,40 @@
+"""Between candidates that cost the same: the session's home, else a seeded hash, never the order of a list."""
+
+from collections.abc import Sequence
+
+import xxhash
+
+from router.policy.base import CandidateCost, PlacementQuery
+from wire.ids import Target
+
+#: Costs this close to the lowest are tied, in seconds,
+TIE_S = 1e-3
+#: or as a share of the lowest, whichever is more.
+TIE_RATIO = 0.02
+
+_MASK_64 = (1 << 64) - 1
+
+
+def hash_to_target(key: str, target: Target, seed: int) -> int:
+    """Rendezvous weight of a key on a target: the highest wins, and only the losers of a lost target move."""
+    return xxhash.xxh3_64_intdigest(f"{key}\0{target.worker}\0{target.dp_rank}".encode(), seed=seed & _MASK_64)
+
+
+def pick_by_hash(key: str, targets: Sequence[Target], seed: int) -> Target:
+    """The target with the highest weight for the key."""
+    return max(targets, key=lambda target: (hash_to_target(key, target, seed), target))
+
+
+def find_tied(candidates: Sequence[CandidateCost]) -> list[CandidateCost]:
+    """Candidates within the tie window of the lowest, in their order."""
+    lowest_s = min(candidate.total_s for candidate in candidates)
+    bound_s = lowest_s + max(TIE_S, TIE_RATIO * abs(lowest_s))
+    return [candidate for candidate in candidates if candidate.total_s <= bound_s]
+
+
+def break_tie(tied: Sequence[CandidateCost], query: PlacementQuery, seed: int) -> Target:
+    """One of the tied."""
+    for candidate in tied:
+        if candidate.is_home:
+            return candidate.target
+    return pick_by_hash(query.request_id, [candidate.target for candidate in tied], seed)
