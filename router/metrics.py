@@ -1,0 +1,184 @@
+"""The router's Prometheus metrics: names, help, labels, and the one text page.
+
+Written by the data plane and read at scrape time from views of the event streams, the ledger and the fleet.
+Labels come from closed sets only (worker, dp_rank, policy, outcome, reason, kind, trust, accuracy): never a model
+name, request, session or path that a client chose.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from enum import StrEnum
+
+import msgspec
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from prefix_index.trust import Trust
+from wire.ids import Target, WorkerId
+
+PREFIX = "dovecote_router_"
+RANK = ("worker", "dp_rank")
+CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
+
+_TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+_DURATION_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
+_DECISION_BUCKETS_S = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2)
+
+
+class RequestOutcome(StrEnum):
+    """How a request ended, as the client and the operator see it."""
+
+    DONE = "done"
+    CLIENT_ERROR = "client_error"
+    REJECTED = "rejected"
+    ERROR = "error"
+    CANCELLED = "cancelled"
+    TIMED_OUT = "timed_out"
+    WORKER_LOST = "worker_lost"
+
+
+class StreamView(msgspec.Struct, frozen=True, kw_only=True):
+    """What is known of one rank's event stream at one moment."""
+
+    target: Target
+    trust: Trust
+    last_seq: int | None
+    #: Blocks that the index holds for the rank.
+    blocks: int
+    batches: int
+    #: Events applied, by kind.
+    events: Mapping[str, int]
+    #: Events and frames left out, by reason.
+    skipped: Mapping[str, int]
+    gaps: int
+    replays: int
+    resets: int
+
+
+class RouterMetrics:
+    """All metrics of one router in one registry of its own."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry(auto_describe=False)
+        self.requests = self._counter("requests", "Requests ended, by outcome.", ("outcome",))
+        self.ttft = self._histogram("ttft_seconds", "Arrival to first output, streamed requests.", _TTFT_BUCKETS_S)
+        self.duration = self._histogram(
+            "request_duration_seconds", "Arrival to the last byte of the answer.", _DURATION_BUCKETS_S
+        )
+        self.decision = self._histogram(
+            "decision_seconds", "Matching the prompt and choosing a rank; rendering apart.", _DECISION_BUCKETS_S
+        )
+        self.prompt_preparation = self._histogram(
+            "prompt_preparation_seconds", "Rendering, tokenizing and hashing a prompt.", _TTFT_BUCKETS_S
+        )
+        self.placements = self._counter("placements", "Requests placed.", RANK)
+        self.prompt_tokens = self._counter("prompt_tokens", "Prompt tokens of placed requests.", RANK)
+        self.predicted_cached = self._counter(
+            "predicted_cached_tokens", "Cached tokens predicted for answered requests.", RANK
+        )
+        self.actual_cached = self._counter("actual_cached_tokens", "Cached tokens reported by the engines.", RANK)
+        self.predictions = self._counter("predictions", "Predictions compared with the engine's count.", ("accuracy",))
+        self.uncredited = self._counter("uncredited_prompts", "Prompts placed without cache credit.", ("reason",))
+        self.errors = self._counter("errors", "Errors answered by the router itself.", ("reason",))
+        self.upstream_errors = self._counter("upstream_errors", "Failures of workers.", ("worker", "reason"))
+        self.retries = self._counter("retries", "Requests sent to a second rank after a failed connection.", ())
+        self.prompt_cache_tokens = Gauge(
+            PREFIX + "prompt_cache_tokens", "Tokens held for incremental tokenization.", registry=self.registry
+        )
+
+    def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
+        return Counter(PREFIX + name, text, labels, registry=self.registry)
+
+    def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
+        return Histogram(PREFIX + name, text, buckets=buckets, registry=self.registry)
+
+    def watch_streams(self, read: Callable[[], Iterable[StreamView]]) -> None:
+        """Show the event streams; `read` is called at each scrape."""
+        self.registry.register(_StreamCollector(read))
+
+    def watch_inflight(self, read: Callable[[], Mapping[Target, int]]) -> None:
+        """Show the running requests of each rank; `read` is called at each scrape."""
+        self.registry.register(_InflightCollector(read))
+
+    def watch_health(self, read: Callable[[], Mapping[WorkerId, bool]]) -> None:
+        """Show each worker's health; `read` is called at each scrape."""
+        self.registry.register(_HealthCollector(read))
+
+    def to_text(self) -> bytes:
+        """The page a Prometheus server scrapes."""
+        return generate_latest(self.registry)
+
+
+def rank_labels(target: Target) -> tuple[str, str]:
+    """Label values of a rank, in the order of `RANK`."""
+    return target.worker, str(target.dp_rank)
+
+
+class _StreamCollector(Collector):
+    def __init__(self, read: Callable[[], Iterable[StreamView]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        views = list(self._read())
+        for name, text, value in (
+            ("event_batches", "Event batches taken in.", lambda view: view.batches),
+            ("event_gaps", "Gaps in the numbers of event batches.", lambda view: view.gaps),
+            ("event_replays", "Replays asked of engines.", lambda view: view.replays),
+            ("event_resets", "Streams begun again: restarted engine, lost connection.", lambda view: view.resets),
+        ):
+            family = CounterMetricFamily(PREFIX + name, text, labels=RANK)
+            for view in views:
+                family.add_metric(rank_labels(view.target), value(view))
+            yield family
+        yield self._by_word(views, "events", "Events applied, by kind.", "kind", lambda view: view.events)
+        yield self._by_word(
+            views, "events_skipped", "Events and frames left out, by reason.", "reason", lambda view: view.skipped
+        )
+        yield from self._gauges(views)
+
+    @staticmethod
+    def _by_word(
+        views: list[StreamView], name: str, text: str, label: str, read: Callable[[StreamView], Mapping[str, int]]
+    ) -> Metric:
+        family = CounterMetricFamily(PREFIX + name, text, labels=(*RANK, label))
+        for view in views:
+            for word, count in sorted(read(view).items()):
+                family.add_metric((*rank_labels(view.target), word), count)
+        return family
+
+    @staticmethod
+    def _gauges(views: list[StreamView]) -> Iterator[Metric]:
+        trust = GaugeMetricFamily(
+            PREFIX + "stream_trust", "1 for the trust a rank's stream has now.", labels=(*RANK, "trust")
+        )
+        blocks = GaugeMetricFamily(PREFIX + "index_blocks", "Blocks the index holds for a rank.", labels=RANK)
+        for view in views:
+            for word in Trust:
+                trust.add_metric((*rank_labels(view.target), word.value), float(view.trust is word))
+            blocks.add_metric(rank_labels(view.target), view.blocks)
+        yield trust
+        yield blocks
+
+
+class _InflightCollector(Collector):
+    def __init__(self, read: Callable[[], Mapping[Target, int]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(PREFIX + "inflight_requests", "Requests placed and not ended.", labels=RANK)
+        for target, count in sorted(self._read().items()):
+            family.add_metric(rank_labels(target), count)
+        yield family
+
+
+class _HealthCollector(Collector):
+    def __init__(self, read: Callable[[], Mapping[WorkerId, bool]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            PREFIX + "worker_healthy", "1 while a worker answers its probes.", labels=("worker",)
+        )
+        for worker, healthy in sorted(self._read().items()):
+            family.add_metric((worker,), float(healthy))
+        yield family

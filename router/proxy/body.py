@@ -1,0 +1,186 @@
+"""A request body: received up to a limit, checked and decoded once, forwarded as the bytes it came in.
+
+Only the members that routing needs are decoded; all others are looked over for syntax and pass untouched.
+Every defect of the client's JSON is a `RequestError` that says what is wrong, never a fault of the router.
+"""
+
+from collections.abc import Awaitable, Callable, MutableMapping
+from typing import Any
+
+import msgspec
+
+from router.errors import BodyTooLargeError, RequestError
+from router.prompt import PromptInput
+from router.proxy import splice
+
+Message = MutableMapping[str, Any]
+Receive = Callable[[], Awaitable[Message]]
+
+#: Fields that belong to the router: a rank or a prefill/decode pairing is not the client's to choose.
+ROUTED_FIELDS = ("routed_dp_rank", "data_parallel_rank")
+INTERNAL_FIELDS = (
+    "bootstrap_host", "bootstrap_port", "bootstrap_room", "bootstrap_pair_key", "decode_tp_size",
+    "disagg_prefill_dp_rank", "kv_transfer_params",
+)  # fmt: skip
+#: Members that name a conversation, in any of the forms agents use; small ones only.
+_IDENTITY_FIELDS = ("session_id", "prompt_cache_key", "previous_response_id", "metadata", "user", "conversation_id")
+_MAX_IDENTITY_BYTES = 4_096
+_DEFAULT_OUTPUT_TOKENS = 256
+_USAGE_WANTED = b'{"include_usage":true}'
+
+
+class ClientGoneError(Exception):
+    """The client closed the connection before its request was complete."""
+
+
+async def receive_body(receive: Receive, limit_bytes: int) -> bytes:
+    """The whole body.
+
+    Raises:
+        BodyTooLargeError: It is longer than `limit_bytes`; the rest is not read.
+        ClientGoneError: The client left.
+    """
+    pieces: list[bytes] = []
+    size_bytes = 0
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            raise ClientGoneError
+        piece = message.get("body", b"")
+        size_bytes += len(piece)
+        if size_bytes > limit_bytes:
+            raise BodyTooLargeError(f"the body is longer than the limit of {limit_bytes} bytes")
+        pieces.append(piece)
+        if not message.get("more_body", False):
+            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
+class RequestBody:
+    """A checked JSON object and the few members the router reads."""
+
+    def __init__(self, data: bytes, *, is_chat: bool) -> None:
+        """Check and decode.
+
+        Raises:
+            RequestError: Not a JSON object, a name twice, a required member absent or of the wrong kind.
+        """
+        self.data = data
+        self.is_chat = is_chat
+        self._members = _decode_members(data)
+        if splice.has_repeated_names(data, self._members):
+            raise RequestError("a member of the body stands twice")
+        for name in INTERNAL_FIELDS:
+            if self.get(name) is not None:
+                raise RequestError(f"{name} is set by the router, not by clients", param=name)
+        #: Model asked for; None where the client names none.
+        self.model: str | None = self._typed("model", str)
+        #: Whether the answer is to be streamed.
+        self.stream: bool = self._typed("stream", bool) or False
+        self.prompt_input = self._read_prompt()
+
+    def get(self, name: str) -> Any:
+        """A member decoded, None where it is absent or null.
+
+        Raises:
+            RequestError: The member does not decode (a half surrogate pair, a number out of range).
+        """
+        raw = self._members.get(name)
+        if raw is None:
+            return None
+        try:
+            return msgspec.json.decode(raw)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+            raise RequestError(f"{name} cannot be read: {_words(error)}", param=name) from error
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """The members that may name a conversation."""
+        small = (n for n in _IDENTITY_FIELDS if n in self._members and len(self._members[n]) <= _MAX_IDENTITY_BYTES)
+        return {name: self.get(name) for name in small}
+
+    @property
+    def choices(self) -> int:
+        """Answers asked for, over all prompts."""
+        n = self.get("n")
+        prompts = self.prompt_input.prompt
+        count = len(prompts) if isinstance(prompts, list) and prompts and isinstance(prompts[0], str | list) else 1
+        return count * (n if type(n) is int and n > 0 else 1)
+
+    @property
+    def expected_output_tokens(self) -> int:
+        """Length of answer to plan for: the client's limit, else a usual one."""
+        limits = (self.get("max_completion_tokens"), self.get("max_tokens"))
+        said = [limit for limit in limits if type(limit) is int and limit > 0]
+        return min([*said, _DEFAULT_OUTPUT_TOKENS])
+
+    @property
+    def wants_usage(self) -> bool:
+        """Whether the client asked for the usage chunk of a stream."""
+        options = self.get("stream_options")
+        return isinstance(options, dict) and options.get("include_usage") is True
+
+    def to_forward(self) -> tuple[bytes, bool]:
+        """Bytes for the worker, and whether they ask for a usage chunk that the client did not ask for.
+
+        The received bytes, but for a client's own rank fields, which are cut, and for
+        `stream_options.include_usage`, which a stream needs for its count of cached tokens.
+        """
+        cuts = [name for name in ROUTED_FIELDS + INTERNAL_FIELDS if name in self._members]
+        asks = self.stream and not self.wants_usage
+        options = self.get("stream_options") if asks else None
+        if asks and options is not None and not isinstance(options, dict):
+            # The worker's answer to a malformed member is the client's to see.
+            asks = False
+        if asks and "stream_options" not in self._members and not cuts:
+            return splice.put_first(self.data, "stream_options", _USAGE_WANTED), True
+        if not asks and not cuts:
+            return self.data, False
+        wanted = msgspec.json.encode({**(options or {}), "include_usage": True})
+        return splice.splice(self.data, put={"stream_options": wanted} if asks else {}, cut=cuts), asks
+
+    def _typed(self, name: str, kind: type[Any]) -> Any:
+        value = self.get(name)
+        if value is not None and not isinstance(value, kind):
+            raise RequestError(f"{name} must be {kind.__name__}, not {type(value).__name__}", param=name)
+        return value
+
+    def _read_prompt(self) -> PromptInput:
+        messages = self._typed("messages", list) if self.is_chat else None
+        prompt = None if self.is_chat else self.get("prompt")
+        needed = "messages" if self.is_chat else "prompt"
+        if messages is None and prompt is None and "prompt_embeds" not in self._members:
+            raise RequestError(f"{needed} is missing", param=needed)
+        options = self.get("chat_template_kwargs")
+        tools = self.get("tools")
+        return PromptInput(
+            messages=messages,
+            tools=tools if isinstance(tools, list) else None,
+            template_options=options if isinstance(options, dict) else None,
+            prompt=prompt,
+            add_generation_prompt=self.get("add_generation_prompt"),
+            add_special_tokens=self.get("add_special_tokens"),
+            cache_salt=self.get("cache_salt"),
+            field_names=frozenset(name for name, raw in self._members.items() if bytes(raw) != b"null"),
+        )
+
+
+_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
+
+
+def _decode_members(data: bytes) -> dict[str, memoryview]:
+    if not data:
+        raise RequestError("the body is empty; a JSON object was expected")
+    try:
+        members = _MEMBERS.decode(data)
+    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
+        raise RequestError(f"the body is not a JSON object: {_words(error)}") from error
+    except RecursionError as error:
+        raise RequestError("the body nests too deep") from error
+    return {name: memoryview(raw) for name, raw in members.items()}
+
+
+def _words(error: BaseException) -> str:
+    """What a decoder said, without the client's bytes."""
+    if isinstance(error, UnicodeDecodeError):
+        return "not UTF-8"
+    return "nested too deep" if isinstance(error, RecursionError) else str(error)[:200]

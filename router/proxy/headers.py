@@ -1,0 +1,111 @@
+"""Which header lines cross the router, in either direction. Pure.
+
+Hop-by-hop lines stay on their hop, lengths are the router's to say, and a client cannot name a rank or reach
+into an engine's internals: those lines are the router's alone.
+Source: RFC 9110 section 7.6.1; reference/sglang.md 2.3 for the engines' override lines.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from router.errors import DovecoteError
+
+Headers = list[tuple[bytes, bytes]]
+
+_HOP_BY_HOP = frozenset(
+    {
+        b"connection", b"keep-alive", b"proxy-authenticate", b"proxy-authorization", b"proxy-connection", b"te",
+        b"trailer", b"transfer-encoding", b"upgrade",
+    }
+)  # fmt: skip
+#: Lines of a request that the router writes itself or that end here.
+_REQUEST_OWN = frozenset(
+    {b"host", b"content-length", b"accept-encoding", b"expect", b"x-data-parallel-rank", b"x-request-id"}
+)
+#: SGLang obeys lines of this prefix as if they were body fields: rank, bootstrap room, priority.
+_OVERRIDE_PREFIX = b"x-override-"
+#: Lines of an answer that the router writes itself.
+_RESPONSE_OWN = frozenset({b"content-length", b"date", b"server", b"x-request-id"})
+_OWN_PREFIX = b"x-dovecote-"
+
+#: Most header lines of a request, and most bytes in all of them.
+MAX_HEADER_LINES = 256
+MAX_HEADER_BYTES = 64 << 10
+
+
+class HeadersTooLargeError(DovecoteError):
+    """The request has more header lines or bytes than the router keeps."""
+
+    status_code = 431
+    error_type = "invalid_request_error"
+    code = "headers_too_large"
+
+
+def check_header_size(headers: Iterable[tuple[bytes, bytes]]) -> None:
+    """Raise where a request's header lines are too many or too long.
+
+    Raises:
+        HeadersTooLargeError: Above `MAX_HEADER_LINES` or `MAX_HEADER_BYTES`.
+    """
+    lines = size_bytes = 0
+    for name, value in headers:
+        lines += 1
+        size_bytes += len(name) + len(value)
+    if lines > MAX_HEADER_LINES or size_bytes > MAX_HEADER_BYTES:
+        raise HeadersTooLargeError(
+            f"{lines} header lines of {size_bytes} bytes; at most {MAX_HEADER_LINES} of {MAX_HEADER_BYTES} are taken"
+        )
+
+
+def request_headers(headers: Iterable[tuple[bytes, bytes]], own: Mapping[bytes, bytes]) -> Headers:
+    """Lines for the worker: the client's, less what ends here, then the router's own.
+
+    Args:
+        headers: Lines as received, names in lower case.
+        own: The router's lines; nothing of the same name is passed on beside them.
+    """
+    received = list(headers)
+    named = _named_by_connection(received)
+    kept = [
+        (name, value)
+        for name, value in received
+        if name not in _HOP_BY_HOP
+        and name not in _REQUEST_OWN
+        and name not in own
+        and name not in named
+        and not name.startswith(_OVERRIDE_PREFIX)
+    ]
+    return [*kept, (b"accept-encoding", b"identity"), *own.items()]
+
+
+def response_headers(headers: Iterable[tuple[bytes, bytes]], own: Mapping[bytes, bytes]) -> Headers:
+    """Lines for the client: the worker's, less what ends here, then the router's own."""
+    received = [(name.lower(), value) for name, value in headers]
+    named = _named_by_connection(received)
+    kept = [
+        (name, value)
+        for name, value in received
+        if name not in _HOP_BY_HOP
+        and name not in _RESPONSE_OWN
+        and name not in named
+        and not (name.startswith(_OWN_PREFIX) and name in own)
+    ]
+    return [*kept, *own.items()]
+
+
+def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
+    return frozenset(
+        word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")
+    )
+
+
+def text_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Lines as text, for those who look for a session in them; of repeated names the first counts."""
+    texts: dict[str, str] = {}
+    for name, value in headers:
+        texts.setdefault(name.decode("latin-1"), value.decode("latin-1"))
+    return texts
+
+
+def find_header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
+    """First value of a line, None where there is none."""
+    return next((value for key, value in headers if key.lower() == name), None)

@@ -1,0 +1,194 @@
+"""Reads a streamed answer as it passes: first output, usage, end. Pure.
+
+Takes the pieces as they arrive, cut anywhere, and gives back the bytes to forward: the same ones, but for the
+one usage chunk that the router asked for and the client did not. Never decodes text it does not need.
+Line ends are LF or CRLF; an event is what ends with an empty line.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+#: An event longer than this is forwarded unread; no usage chunk is that long.
+MAX_EVENT_BYTES = 1 << 20
+_EVENT_END = re.compile(rb"\r?\n\r?\n")
+#: What a stream may start with: field names of the format, a comment, blank lines.
+_STARTS = (b"data", b"event", b"id", b"retry", b":", b"\n", b"\r\n")
+
+
+class Usage(msgspec.Struct, frozen=True):
+    """Token counts of an answer; None where the engine does not say."""
+
+    prompt_tokens: int | None = None
+    completion_tokens: int | None = None
+    cached_tokens: int | None = None
+
+
+def read_usage(value: Any) -> Usage | None:
+    """The `usage` object of an OpenAI answer; anything else is None. Counts that are no counts are dropped."""
+    if not isinstance(value, dict):
+        return None
+    details = value.get("prompt_tokens_details")
+    cached = details.get("cached_tokens") if isinstance(details, dict) else None
+    return Usage(_count(value.get("prompt_tokens")), _count(value.get("completion_tokens")), _count(cached))
+
+
+def _count(value: Any) -> int | None:
+    return value if type(value) is int and 0 <= value < 1 << 53 else None
+
+
+class StreamScanner:
+    """State of one stream. `feed` every piece in order, then `finish`."""
+
+    def __init__(self, *, choices: int = 1, drop_usage_chunk: bool = False) -> None:
+        """Start before the first byte.
+
+        Args:
+            choices: Answers that must end (`n` times prompts) before a missing [DONE] counts as complete.
+            drop_usage_chunk: Leave out the chunk with empty choices and usage, because the router asked for it.
+        """
+        #: Whether any output of the model was seen.
+        self.has_output = False
+        #: Chunks with choices so far; engines send about one a token.
+        self.output_chunks = 0
+        #: The last usage seen.
+        self.usage: Usage | None = None
+        #: Whether [DONE] was seen.
+        self.is_done = False
+        #: The engine's own error event was seen.
+        self.has_error = False
+        self._choices = choices
+        self._finished: set[int] = set()
+        self._drops = drop_usage_chunk
+        #: Start of an event whose end has not come; its first `_sent_bytes` bytes were forwarded already.
+        self._tail = b""
+        self._sent_bytes = 0
+        self._skips_event = False
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the answer reached its end, by [DONE] or by the finish reasons of all its choices."""
+        return self.is_done or len(self._finished) >= self._choices
+
+    @property
+    def output_tokens(self) -> int:
+        """Tokens generated: as the engine says, else one a chunk."""
+        said = None if self.usage is None else self.usage.completion_tokens
+        return self.output_chunks if said is None else said
+
+    def feed(self, piece: bytes) -> bytes:
+        """Read one piece; the result is what to forward now, possibly nothing yet."""
+        data, sent = self._tail + piece, self._sent_bytes
+        end = _last_event_end(data)
+        read = self._read_events(data[:end]) if end else b""
+        forward = read + self._hold(data[end:])
+        return forward[sent:] if self._drops else piece
+
+    def finish(self) -> bytes:
+        """The stream ended; the result is what was held back."""
+        rest, self._tail = self._tail[self._sent_bytes :], b""
+        if rest and not self._skips_event:
+            self._read_event(rest)
+        return rest if self._drops else b""
+
+    def _hold(self, data: bytes) -> bytes:
+        """Keep the start of an event for later, or let it go unread once it is too long; gives what goes now."""
+        self._skips_event = self._skips_event or len(data) > MAX_EVENT_BYTES
+        if not self._skips_event:
+            self._tail, self._sent_bytes = data, 0
+            return b""
+        # Three bytes are enough to see an event end that is cut in two.
+        self._tail = data[-3:]
+        self._sent_bytes = len(self._tail)
+        return data
+
+    def _read_events(self, events: bytes) -> bytes:
+        """Read complete events; gives those to forward."""
+        if not self._skips_event and self.has_output and _is_plain(events):
+            self.output_chunks += events.count(b"\n\n") + events.count(b"\n\r\n")
+            return events
+        kept, start = [], 0
+        for match in _EVENT_END.finditer(events):
+            event = events[start : match.end()]
+            is_usage = not self._skips_event and self._read_event(event)
+            self._skips_event = False
+            if not (is_usage and self._drops):
+                kept.append(event)
+            start = match.end()
+        return b"".join(kept)
+
+    def _read_event(self, event: bytes) -> bool:
+        """Note what an event says; whether it is the usage chunk."""
+        data = _event_data(event)
+        if data == b"[DONE]":
+            self.is_done = True
+            return False
+        try:
+            chunk = msgspec.json.decode(data) if data else None
+        except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+            return False
+        return isinstance(chunk, dict) and self._read_chunk(chunk)
+
+    def _read_chunk(self, chunk: dict[str, Any]) -> bool:
+        usage = read_usage(chunk.get("usage"))
+        if usage is not None:
+            self.usage = usage
+        if chunk.get("error") is not None:
+            self.has_error = True
+        choices = chunk.get("choices")
+        if not isinstance(choices, list):
+            return False
+        for choice in choices:
+            if isinstance(choice, dict):
+                self._read_choice(choice)
+        self.output_chunks += bool(choices)
+        return not choices and usage is not None
+
+    def _read_choice(self, choice: dict[str, Any]) -> None:
+        delta = choice.get("delta")
+        said = any(value for name, value in delta.items() if name != "role") if isinstance(delta, dict) else False
+        if said or choice.get("text") or choice.get("token_ids"):
+            self.has_output = True
+        if choice.get("finish_reason") is not None:
+            self.has_output = True
+            index = choice.get("index")
+            self._finished.add(index if type(index) is int else 0)
+
+
+def _last_event_end(data: bytes) -> int:
+    """Offset after the last complete event, 0 where none is complete."""
+    end = data.rfind(b"\n\n") + 2
+    crlf = data.rfind(b"\n\r\n") + 3
+    return max(end if end > 1 else 0, crlf if crlf > 2 else 0)
+
+
+def _is_plain(events: bytes) -> bool:
+    """Whether these events can only be further output: no end, no usage, no error among them."""
+    return (
+        events.count(b'"finish_reason"') == events.count(b'"finish_reason":null')
+        and b'"usage"' not in events
+        and b"[DONE]" not in events
+        and b'"error"' not in events
+    )
+
+
+def _event_data(event: bytes) -> bytes:
+    """Payload of an event's data lines."""
+    if event.startswith(b"data: ") and event.count(b"\n") <= 2:
+        return event[6:].strip()
+    lines = [line.removeprefix(b"data:").strip() for line in event.splitlines() if line.startswith(b"data:")]
+    return b"\n".join(lines)
+
+
+def looks_like_stream(head: bytes) -> bool:
+    """Whether the first bytes of a body can be an event stream."""
+    return any(head.startswith(start[: len(head)]) for start in _STARTS)
+
+
+def encode_event(payload: bytes) -> bytes:
+    """One event of the router's own, after whatever came before it.
+
+    The blank line in front ends an event that the worker left unfinished.
+    """
+    return b"\n\ndata: " + payload + b"\n\n"
