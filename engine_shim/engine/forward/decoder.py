@@ -4,6 +4,7 @@ Takes flat tokens and their rows, gives logits; keys and values go through the p
 together: projections over all tokens at once, attention by row.
 """
 
+import math
 from typing import NamedTuple
 
 import torch
@@ -72,8 +73,9 @@ class Decoder:
         self, layer: _Layer, hidden: Tensor, turns: tuple[Tensor, Tensor], rows: PagedRows, pools: tuple[Tensor, Tensor]
     ) -> Tensor:
         model = self._model
-        heads = (hidden @ layer.queries_keys_values).unflatten(-1, (-1, model.head_dim))
-        queries, keys, values = heads.split([model.query_heads, model.kv_heads, model.kv_heads], dim=1)
+        heads = (hidden @ layer.queries_keys_values).reshape(len(hidden), -1, model.head_dim)
+        sizes = [model.query_heads, model.kv_heads, model.kv_heads]
+        queries, keys, values = torch.split_with_sizes(heads, sizes, dim=1)
         queries, keys = self._rotary.rotate(queries, turns), self._rotary.rotate(keys, turns)
         paged_append(keys, values, *pools, rows)
         attended = paged_extend_attention(queries, *pools, rows, scale=model.head_dim**-0.5)
@@ -96,4 +98,5 @@ def _make_layer(model: ModelSpec, chance: torch.Generator, device: torch.device 
 
 
 def _make_matrix(rows: int, columns: int, chance: torch.Generator, device: torch.device | str) -> Tensor:
-    return (torch.randn(rows, columns, generator=chance) * rows**-0.5).to(device)
+    matrix = torch.randn(rows, columns, generator=chance) / math.sqrt(rows)
+    return matrix.to(device)
