@@ -29,7 +29,10 @@ class Quantiles:
 
     def draw(self, rng: Random) -> float:
         """One value."""
-        lot = rng.random()
+        return self.at(rng.random())
+
+    def at(self, lot: float) -> float:
+        """The value that a share `lot` of all values, in [0, 1), do not exceed."""
         place = min(bisect_right(self._shares, lot) - 1, len(self._shares) - 2)
         width = self._shares[place + 1] - self._shares[place]
         part = (lot - self._shares[place]) / width
@@ -159,16 +162,18 @@ def _plan_turns(rng: Random, head: Head, turns: int, first_tokens: float) -> tup
     size = max(round(first_tokens), head.tokens + 100) if head.model == AGENT_MODEL else round(first_tokens)
     is_large = size > 0.95 * CONTEXT_TOKENS or rng.random() < LARGE_CONTEXT_RATIO
     context_tokens = LARGE_CONTEXT_TOKENS if is_large else CONTEXT_TOKENS
-    plans = [TurnPlan(0.0, size, size, round(OUTPUT_TOKENS.draw(rng)), breaks=False)]
+    lot = rng.random()  # one lot for an answer and the growth after it: a prompt grows by its answer at the least
+    plans = [TurnPlan(0.0, size, size, round(OUTPUT_TOKENS.at(lot)), breaks=False)]
     for _ in range(1, turns):
-        new_tokens = round(GROWTH_TOKENS.draw(rng))
+        new_tokens = round(GROWTH_TOKENS.at(lot))
         is_full = size + new_tokens > context_tokens
         breaks = is_full or rng.random() < SUDDEN_BREAK_RATIO
         if breaks:
             new_tokens = round(min(RESTART_TOKENS.draw(rng), context_tokens * COMPACTED_RATIO))
             size = head.tokens
         size += new_tokens
-        plans.append(TurnPlan(THINK_S.draw(rng), size, new_tokens, round(OUTPUT_TOKENS.draw(rng)), breaks))
+        lot = rng.random()
+        plans.append(TurnPlan(THINK_S.draw(rng), size, new_tokens, round(OUTPUT_TOKENS.at(lot)), breaks))
     return tuple(plans)
 
 
