@@ -2,13 +2,14 @@
 
 from array import array
 from collections.abc import Sequence
+from importlib import import_module
 from types import ModuleType
 
 from wire import block_hash
 
 _native: ModuleType | None
 try:
-    from prefix_index import _core as _native
+    _native = import_module("prefix_index._core")
 except ImportError:
     _native = None
 
