@@ -116,7 +116,11 @@ class Admission:
         return None
 
     def _admit_next(self, budget: TokenBudget) -> bool:
-        """Admit the next sequence if there is a place, budget and room for all its known tokens."""
+        """Admit the next sequence if there is a place, budget and room for all its known tokens.
+
+        Budget is left only when every running prompt has its pages already, so that each of those
+        sequences is owed one page more: the one that its next tokens may begin.
+        """
         sequence = self.queues.find_next()
         if sequence is None or not budget.left_tokens:
             return False
@@ -124,18 +128,10 @@ class Admission:
             return False
         match = self._cache.match(sequence.token_bytes, sequence.request.cache_salt)
         needed = self._pages_for(sequence.total_tokens + 1) - len(match.pages) + match.unheld_pages
-        if self.queues.running and needed + self._promised_pages() > self._cache.obtainable_pages:
+        if self.queues.running and needed + len(self.queues.running) > self._cache.obtainable_pages:
             return False
         self._start(sequence, self._cache.lease(match))
         return True
-
-    def _promised_pages(self) -> int:
-        """Pages that the running sequences will want for what they know, and one each to go on."""
-        return sum(
-            1 + max(0, self._pages_for(sequence.total_tokens + 1) - len(sequence.lease.pages))
-            for sequence in self.queues.running
-            if sequence.lease is not None
-        )
 
     def _start(self, sequence: Sequence, lease: Lease) -> None:
         self.queues.admit(sequence)
