@@ -1,0 +1,172 @@
+"""Answers of chat and text completions in the OpenAI shapes, with vLLM's additions. Pure."""
+
+from collections.abc import Sequence
+
+import msgspec
+
+from engine_shim.engine.server.answer import Answer, Delta, Usage
+
+Json = dict[str, object]
+
+
+class Envelope(msgspec.Struct, frozen=True, kw_only=True):
+    """What every body and chunk of one request repeats."""
+
+    public_id: str
+    #: Seconds since the epoch.
+    created_s: int
+    model: str
+    return_token_ids: bool
+
+
+def usage_json(usage: Usage) -> Json:
+    """The `usage` object; `cached_tokens` is always a number."""
+    return {
+        "prompt_tokens": usage.prompt_tokens,
+        "completion_tokens": usage.completion_tokens,
+        "total_tokens": usage.prompt_tokens + usage.completion_tokens,
+        "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
+    }
+
+
+class ChatShape:
+    """`chat.completion` and its chunks."""
+
+    def __init__(self, envelope: Envelope, prompts: Sequence[Sequence[int]]) -> None:
+        self._envelope = envelope
+        self._prompts = prompts
+
+    def body(self, answers: Sequence[Answer], usage: Usage) -> Json:
+        """The whole answer."""
+        body = _head(self._envelope, "chatcmpl-", "chat.completion")
+        body["choices"] = [self._choice(answer) for answer in answers]
+        body["usage"] = usage_json(usage)
+        if self._envelope.return_token_ids:
+            body["prompt_token_ids"] = self._prompts[0]
+        return body
+
+    def first_chunks(self, answers: int) -> list[Json]:
+        """Chunks before the first token: the role of each answer."""
+        chunks = [
+            self._chunk([{"index": index, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}])
+            for index in range(answers)
+        ]
+        if self._envelope.return_token_ids:
+            chunks[0]["prompt_token_ids"] = self._prompts[0]
+        return chunks
+
+    def chunk(self, delta: Delta, answer: Answer) -> Json:  # noqa: ARG002  (other shapes send the whole text)
+        """One output of one answer."""
+        choice: Json = {"index": delta.index, "delta": {"content": delta.text}, "finish_reason": delta.finish_reason}
+        if delta.finish_reason is not None:
+            choice["stop_reason"] = delta.stop_reason
+        if self._envelope.return_token_ids:
+            choice["token_ids"] = delta.token_ids
+        return self._chunk([choice])
+
+    def usage(self, usage: Usage) -> Json:
+        """Fields that tell usage."""
+        return {"usage": usage_json(usage)}
+
+    def usage_chunk(self, usage: Usage) -> Json:
+        """The last chunk, of usage alone."""
+        return self._chunk([]) | self.usage(usage)
+
+    def _chunk(self, choices: list[Json]) -> Json:
+        return _head(self._envelope, "chatcmpl-", "chat.completion.chunk") | {"choices": choices}
+
+    def _choice(self, answer: Answer) -> Json:
+        choice: Json = {
+            "index": answer.index,
+            "message": {"role": "assistant", "content": answer.text, "refusal": None},
+            "logprobs": None,
+            "finish_reason": answer.finish_reason,
+            "stop_reason": answer.stop_reason,
+        }
+        if self._envelope.return_token_ids:
+            choice["token_ids"] = answer.token_ids
+        return choice
+
+
+class CompletionShape:
+    """`text_completion`, whole or in chunks."""
+
+    def __init__(self, envelope: Envelope, prompts: Sequence[Sequence[int]], choices: int) -> None:
+        self._envelope = envelope
+        self._prompts = prompts
+        self._choices = choices
+
+    def body(self, answers: Sequence[Answer], usage: Usage) -> Json:
+        """The whole answer."""
+        body = self._chunk([self._choice(answer) for answer in answers])
+        body["usage"] = usage_json(usage)
+        return body
+
+    def first_chunks(self, answers: int) -> list[Json]:
+        """Text completions have none, unless the ids of the prompts were asked for."""
+        if not self._envelope.return_token_ids:
+            return []
+        return [
+            self._chunk(
+                [
+                    {
+                        "index": index,
+                        "text": "",
+                        "finish_reason": None,
+                        "prompt_token_ids": self._prompt_of(index),
+                        "token_ids": (),
+                    }
+                ]
+            )
+            for index in range(answers)
+        ]
+
+    def chunk(self, delta: Delta, answer: Answer) -> Json:  # noqa: ARG002  (other shapes send the whole text)
+        """One output of one answer."""
+        choice: Json = {
+            "index": delta.index,
+            "text": delta.text,
+            "logprobs": None,
+            "finish_reason": delta.finish_reason,
+        }
+        if delta.finish_reason is not None:
+            choice["stop_reason"] = delta.stop_reason
+        if self._envelope.return_token_ids:
+            choice["token_ids"] = delta.token_ids
+        return self._chunk([choice])
+
+    def usage(self, usage: Usage) -> Json:
+        """Fields that tell usage."""
+        return {"usage": usage_json(usage)}
+
+    def usage_chunk(self, usage: Usage) -> Json:
+        """The last chunk, of usage alone."""
+        return self._chunk([]) | self.usage(usage)
+
+    def _chunk(self, choices: list[Json]) -> Json:
+        return _head(self._envelope, "cmpl-", "text_completion") | {"choices": choices}
+
+    def _choice(self, answer: Answer) -> Json:
+        choice: Json = {
+            "index": answer.index,
+            "text": answer.text,
+            "logprobs": None,
+            "finish_reason": answer.finish_reason,
+            "stop_reason": answer.stop_reason,
+        }
+        if self._envelope.return_token_ids:
+            choice["prompt_token_ids"] = self._prompt_of(answer.index)
+            choice["token_ids"] = answer.token_ids
+        return choice
+
+    def _prompt_of(self, index: int) -> Sequence[int]:
+        return self._prompts[index // self._choices]
+
+
+def _head(envelope: Envelope, prefix: str, kind: str) -> Json:
+    return {
+        "id": prefix + envelope.public_id,
+        "object": kind,
+        "created": envelope.created_s,
+        "model": envelope.model,
+    }
