@@ -109,7 +109,7 @@ def build_plan(options: DemoOptions, count_tokens: Callable[[str], int]) -> Demo
     wanted = options.sessions or traffic.sessions
     sessions = _choose_sessions(options, scale, wanted)
     if not sessions:
-        raise ValueError("no session of at least 3 turns is left; try a larger --prompt-ratio or another trace")
+        raise ValueError(f"no session of at least {MIN_TURNS} turns with prompts that fit is left")
     density = 1.0 if form in (None, TraceForm.WEKA) else token_density(sessions[0], count_tokens)
     page_tokens = 64 if options.full_size else 16
     peaks = [round(peak_tokens(agent) * density) for session in sessions for agent in session.walk()]
@@ -170,12 +170,16 @@ def _check(options: DemoOptions) -> None:
 
 
 def _scale(options: DemoOptions, default: TraceScale) -> TraceScale:
+    """The default scale with what the command line changed; limits of length follow the ratio of length."""
+    ratio = default.prompt_ratio if options.prompt_ratio is None else options.prompt_ratio
+    limit_ratio = ratio / default.prompt_ratio
+    limit_tokens = default.max_prompt_tokens
     return TraceScale(
-        prompt_ratio=default.prompt_ratio if options.prompt_ratio is None else options.prompt_ratio,
+        prompt_ratio=ratio,
         time_ratio=default.time_ratio if options.time_ratio is None else options.time_ratio,
         max_think_s=default.max_think_s,
-        max_prompt_tokens=default.max_prompt_tokens,
-        min_first_tokens=default.min_first_tokens,
+        max_prompt_tokens=None if limit_tokens is None else max(1, round(limit_tokens * limit_ratio)),
+        min_first_tokens=round(default.min_first_tokens * limit_ratio),
         max_turns=options.turns or default.max_turns,
     )
 
