@@ -1,0 +1,99 @@
+"""The demo as a user starts it: few sessions, timed forward, real router and engines."""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from simulator.demo.processes import child_environment
+
+pytestmark = pytest.mark.stack
+
+SMALL = [
+    "--forward", "timed", "--replicas", "2", "--ranks", "2", "--sessions", "6", "--turns", "4",
+    "--prompt-ratio", "0.015", "--time-ratio", "0.001",
+]  # fmt: skip
+
+
+def start(*arguments):
+    return subprocess.Popen(
+        [sys.executable, "-m", "simulator.demo", *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**child_environment({}), "COLUMNS": "120"},
+    )
+
+
+def children_of(pid):
+    """Pids of the direct children of a process, as Linux tells them."""
+    listed = Path(f"/proc/{pid}/task/{pid}/children")
+    if not listed.exists():
+        pytest.skip("needs /proc/PID/task/TID/children to see that no child is left")
+    return [int(word) for word in listed.read_text().split()]
+
+
+def is_running(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def wait_for_children(process, count, deadline_s=30.0):
+    deadline = time.monotonic() + deadline_s
+    while len(found := children_of(process.pid)) < count and time.monotonic() < deadline and process.poll() is None:
+        os.sched_yield()
+    return found
+
+
+def cells(text, label):
+    (line,) = [line for line in text.splitlines() if label in line]
+    return [cell.strip() for cell in re.split("[│┃|]", line) if cell.strip()][1:]
+
+
+def test_the_demo_prints_one_table_where_affinity_has_more_cached_and_explains_a_decision():
+    process = start(*SMALL)
+    text, _ = process.communicate(timeout=100)
+    assert process.returncode == 0, text
+    without, with_affinity = (float(cell) for cell in cells(text, "cached-token ratio"))
+    assert with_affinity > without
+    assert cells(text, "failed requests") == ["0", "0"]
+    predicted, actual = cells(text, "cached tokens predicted"), cells(text, "cached tokens actual")
+    assert all(int(cell.replace(",", "")) > 0 for cell in [*predicted, *actual])
+    assert re.search(r"metrics page: +http://127\.0\.0\.1:\d+/metrics", text)
+    assert re.search(r"one decision: +http://127\.0\.0\.1:\d+/v1/decisions/\S+", text)
+    assert re.search(r"reason: +\S+", text)
+    assert "unexplained" not in cells(text, "predictions")[1]
+
+
+def test_an_interrupt_leaves_no_child_and_exit_code_130():
+    process = start(*SMALL)
+    children = wait_for_children(process, 2)
+    process.send_signal(signal.SIGINT)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 130, text
+    assert children
+    assert not any(is_running(pid) for pid in children)
+    assert "stopping all processes" in text
+
+
+def test_an_unknown_policy_ends_the_demo_with_the_routers_own_words():
+    process = start(*SMALL, "--policy", "astrology")
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "router (astrology) ended with exit code" in text
+    assert "astrology" in text.split("its last lines:")[1]
+
+
+def test_a_trace_that_cannot_be_read_is_refused_before_anything_starts(tmp_path):
+    process = start("--trace", str(tmp_path / "none.jsonl"))
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 2
+    assert "cannot be read" in text
