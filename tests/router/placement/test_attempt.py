@@ -1,0 +1,70 @@
+"""Measured times teach the pace only where they mean something."""
+
+import pytest
+
+from router.config import Coefficients
+from router.fleet.pace import Pace
+from router.placement.attempt import Attempt, Paces, predict_step_s, record_decode, record_prefill
+from router.placement.ledger import RankTotals
+from wire.ids import Target, WorkerId
+
+COSTS = Coefficients(
+    prefill_s_per_token=1e-3,
+    attention_s_per_token_pair=0.0,
+    decode_step_s=0.01,
+    decode_s_per_request=0.002,
+    decode_s_per_context_token=1e-6,
+)
+
+
+@pytest.fixture
+def paces():
+    return Paces(prefill=Pace(), decode=Pace())
+
+
+def attempt(**changes):
+    given = {
+        "target": Target(WorkerId("a"), 0),
+        "session": None,
+        "decided_at_s": 0.0,
+        "prompt_tokens": 1_000,
+        "assumed_cached_tokens": 0,
+        "starts_at_once": True,
+    }
+    return Attempt(**{**given, **changes})
+
+
+def test_a_prefill_on_an_idle_rank_is_learned_from(paces):
+    record_prefill(paces, attempt(), cached_tokens=None, ttft_s=4.0, costs=COSTS)
+    assert paces.prefill.ratio == pytest.approx(2.0)
+
+
+def test_reported_reuse_comes_before_assumed(paces):
+    record_prefill(paces, attempt(), cached_tokens=500, ttft_s=0.5, costs=COSTS)
+    assert paces.prefill.ratio == pytest.approx(1.0)
+    assert paces.prefill.measurements == 1
+
+
+@pytest.mark.parametrize("changes", [{"starts_at_once": False}, {"assumed_cached_tokens": 900}])
+def test_a_queued_or_short_prefill_teaches_nothing(paces, changes):
+    record_prefill(paces, attempt(**changes), cached_tokens=None, ttft_s=4.0, costs=COSTS)
+    assert paces.prefill.measurements == 0
+
+
+def test_a_step_takes_longer_with_more_requests_and_longer_contexts():
+    assert predict_step_s(RankTotals(decoding_requests=5, context_tokens=10_000), COSTS) == pytest.approx(0.03)
+
+
+def test_the_time_between_tokens_is_learned_from(paces):
+    seen = attempt(first_token_at_s=1.0, predicted_step_s=0.01)
+    record_decode(paces, seen, output_tokens=101, now_s=5.0)
+    assert paces.decode.ratio == pytest.approx(2.0)
+
+
+@pytest.mark.parametrize(
+    ("seen", "output_tokens"),
+    [(attempt(), 100), (attempt(first_token_at_s=1.0, predicted_step_s=0.01), 3)],
+)
+def test_an_answer_at_once_or_a_short_one_teaches_nothing(paces, seen, output_tokens):
+    record_decode(paces, seen, output_tokens=output_tokens, now_s=9.0)
+    assert paces.decode.measurements == 0

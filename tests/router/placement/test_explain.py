@@ -1,0 +1,63 @@
+"""Reasons are whole sentences with the figures that decided."""
+
+from router.placement.explain import explain_choice
+from router.policy.base import CandidateCost, Choice, PlacementQuery
+from wire.ids import RequestId, Target, WorkerId
+
+A, B, C = (Target(WorkerId(name), 0) for name in "abc")
+
+
+def candidate(target, overlap=0, *, wait=0.0, reuse=0.0, is_home=False, predicted=0):
+    terms = {"wait": wait, "reuse": reuse}
+    return CandidateCost(target, overlap, terms, wait + reuse, is_home, predicted)
+
+
+def explain(target, candidates, *, lost_home=None, prompt_tokens=10_000, **more):
+    query = PlacementQuery(request_id=RequestId("r1"), prompt_tokens=prompt_tokens)
+    choice = Choice(target=target, candidates=tuple(candidates), **more)
+    return explain_choice(query, choice, lost_home=lost_home)
+
+
+def test_staying_at_home():
+    words = explain(A, [candidate(A, 9_000, wait=0.4, reuse=0.05, is_home=True), candidate(B, reuse=2.0)])
+    assert words == (
+        "kept at home: holds 9,000 of 10,000 prompt tokens; waiting 0.4 s there beats re-prefilling 10k tokens "
+        "elsewhere (2.0 s); in all 0.5 s against 2.0 s"
+    )
+
+
+def test_leaving_home():
+    words = explain(B, [candidate(A, 9_000, wait=8.0, reuse=0.05, is_home=True), candidate(B, 4_000, reuse=1.0)])
+    assert words == (
+        "left home a@0: holds 9,000 of 10,000 prompt tokens; waiting 8.0 s there costs more than re-prefilling 6,000 "
+        "tokens on b@0 (1.0 s); in all 8.1 s against 1.0 s"
+    )
+
+
+def test_a_lost_home():
+    words = explain(A, [candidate(A)], lost_home=B)
+    assert words == "home b@0 cannot be chosen; the only rank that can be chosen; holds none of 10,000 prompt tokens"
+
+
+def test_the_cheapest_of_several():
+    words = explain(A, [candidate(A, 2_000, wait=0.01, reuse=0.08), candidate(B, wait=0.5, reuse=0.1)])
+    assert words == (
+        "holds 2,000 of 10,000 prompt tokens; costs 90 ms in all, the next best b@0 0.6 s, mostly for wait"
+    )
+
+
+def test_ties_and_hopes():
+    words = explain(A, [candidate(A, predicted=800), candidate(B), candidate(C)], tied_count=3)
+    assert words == (
+        "holds none of 10,000 prompt tokens, 800 expected from requests being prefilled there; tied with 2 others, "
+        "picked by its hash"
+    )
+
+
+def test_a_policy_without_terms():
+    bare = [CandidateCost(A, 0, {}, 0.0, is_home=False), CandidateCost(B, 0, {}, 0.2, is_home=False)]
+    assert explain(A, bare) == "holds none of 10,000 prompt tokens; costs 0 ms in all, the next best b@0 0.2 s"
+
+
+def test_the_policys_own_words_and_its_notes():
+    assert explain(A, [candidate(A)], reason="next in turn", notes=("odd",)) == "next in turn; odd"
