@@ -120,15 +120,15 @@ class _StreamCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         views = list(self._read())
-        for name, text, value in (
-            ("event_batches", "Event batches taken in.", lambda view: view.batches),
-            ("event_gaps", "Gaps in the numbers of event batches.", lambda view: view.gaps),
-            ("event_replays", "Replays asked of engines.", lambda view: view.replays),
-            ("event_resets", "Streams begun again: restarted engine, lost connection.", lambda view: view.resets),
+        for name, text, field in (
+            ("event_batches", "Event batches taken in.", "batches"),
+            ("event_gaps", "Gaps in the numbers of event batches.", "gaps"),
+            ("event_replays", "Replays asked of engines.", "replays"),
+            ("event_resets", "Streams begun again: restarted engine, lost connection.", "resets"),
         ):
             family = CounterMetricFamily(PREFIX + name, text, labels=RANK)
             for view in views:
-                family.add_metric(rank_labels(view.target), value(view))
+                family.add_metric(rank_labels(view.target), getattr(view, field))
             yield family
         yield self._by_word(views, "events", "Events applied, by kind.", "kind", lambda view: view.events)
         yield self._by_word(

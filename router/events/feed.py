@@ -73,6 +73,21 @@ class EventFeed:
             self._ranks[source.target] = FedRank(source, self._index, replay_limit_s=self._replay_limit_s)
         self._command(lambda: self._open(source))
 
+    def follow(
+        self, target: Target, *, model: str, endpoint: str, replay_endpoint: str | None, topic: str, binds: bool
+    ) -> None:
+        """`connect`, for callers that know no `RankSource`."""
+        self.connect(
+            RankSource(
+                target=target,
+                model=model,
+                endpoint=endpoint,
+                replay_endpoint=replay_endpoint,
+                topic=topic,
+                binds=binds,
+            )
+        )
+
     def disconnect(self, target: Target) -> None:
         """Stop following a rank; what it held is forgotten at once."""
         with self._lock:

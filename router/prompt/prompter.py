@@ -11,8 +11,7 @@ from typing import Any
 
 import msgspec
 
-from prefix_index.base import BlockChain
-from router.prompt.chain import ChainCache
+from prefix_index import BlockChain, block_hashes
 from router.prompt.template import ArgumentForm, ChatTemplate, TemplateRefused, load_chat_template
 from router.prompt.tokenizer import Tokenizer, load_tokenizer
 from wire.block_hash import TOKEN_LIMIT, namespace_seed
@@ -58,7 +57,6 @@ class Prompter:
     def __init__(self, tokenizer: Tokenizer, template: ChatTemplate | None) -> None:
         self.tokenizer = tokenizer
         self.template = template
-        self.chains = ChainCache()
         #: Settled by the parity probe of the first engine that answers one.
         self.argument_form = ArgumentForm.OBJECT
 
@@ -83,18 +81,15 @@ class Prompter:
         ids = self._chat_ids(request) if request.messages is not None else self._completion_ids(request)
         return ids if isinstance(ids, Unrenderable) else Prompt(ids, salt or None)
 
-    def find_chain(
-        self,
-        prompt: Prompt,
-        *,
-        block_tokens: int,
-        model: str,
-        adapter: str | None = None,
-        conversation: str | None = None,
-    ) -> BlockChain:
-        """Canonical block hashes of the prompt in one namespace."""
+    @staticmethod
+    def find_chain(prompt: Prompt, *, block_tokens: int, model: str, adapter: str | None = None) -> BlockChain:
+        """Canonical block hashes of the prompt in one namespace.
+
+        Cost: 0.1 ms for 100k tokens with the native module, some 4 ms without.
+        """
         seed = namespace_seed(model, adapter=adapter, cache_salt=prompt.cache_salt)
-        return self.chains.find_chain(prompt.token_ids, block_tokens, seed, conversation)
+        hashes = tuple(block_hashes(prompt.token_ids, block_tokens, seed))
+        return BlockChain(block_tokens=block_tokens, hashes=hashes, token_count=len(prompt.token_ids))
 
     def render(self, request: PromptInput, arguments: ArgumentForm) -> str | Unrenderable:
         """Text of a chat request."""

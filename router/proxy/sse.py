@@ -41,13 +41,16 @@ def _count(value: Any) -> int | None:
 class StreamScanner:
     """State of one stream. `feed` every piece in order, then `finish`."""
 
-    def __init__(self, *, choices: int = 1, drop_usage_chunk: bool = False) -> None:
+    def __init__(self, *, choices: int = 1, drop_usage_chunk: bool = False, is_opaque: bool = False) -> None:
         """Start before the first byte.
 
         Args:
             choices: Answers that must end (`n` times prompts) before a missing [DONE] counts as complete.
             drop_usage_chunk: Leave out the chunk with empty choices and usage, because the router asked for it.
+            is_opaque: The stream is encoded: nothing is read of it, and its end is believed.
         """
+        #: Whether nothing can be read of this stream.
+        self.is_opaque = is_opaque
         #: Whether any output of the model was seen.
         self.has_output = False
         #: Chunks with choices so far; engines send about one a token.
@@ -60,7 +63,7 @@ class StreamScanner:
         self.has_error = False
         self._choices = choices
         self._finished: set[int] = set()
-        self._drops = drop_usage_chunk
+        self._drops = drop_usage_chunk and not is_opaque
         #: Start of an event whose end has not come; its first `_sent_bytes` bytes were forwarded already.
         self._tail = b""
         self._sent_bytes = 0
@@ -69,16 +72,19 @@ class StreamScanner:
     @property
     def is_complete(self) -> bool:
         """Whether the answer reached its end, by [DONE] or by the finish reasons of all its choices."""
-        return self.is_done or len(self._finished) >= self._choices
+        return self.is_opaque or self.is_done or len(self._finished) >= self._choices
 
-    @property
-    def output_tokens(self) -> int:
-        """Tokens generated: as the engine says, else one a chunk."""
-        said = None if self.usage is None else self.usage.completion_tokens
-        return self.output_chunks if said is None else said
+    def to_usage(self) -> Usage:
+        """Counts of the answer: as the engine says them, its output tokens else one a chunk."""
+        said = self.usage or Usage()
+        if said.completion_tokens is not None:
+            return said
+        return Usage(said.prompt_tokens, self.output_chunks or None, said.cached_tokens)
 
     def feed(self, piece: bytes) -> bytes:
         """Read one piece; the result is what to forward now, possibly nothing yet."""
+        if self.is_opaque:
+            return piece
         data, sent = self._tail + piece, self._sent_bytes
         end = _last_event_end(data)
         read = self._read_events(data[:end]) if end else b""

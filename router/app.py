@@ -1,0 +1,125 @@
+"""The composition root: the only place that makes the parts of a router and connects them.
+
+Takes a configuration, gives one ASGI application. Order of a life: event thread, upstream connections, first probe
+of every worker, requests; and back in the other order.
+"""
+
+import logging
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from fastapi import FastAPI
+
+from prefix_index import NaivePrefixIndex, native_available
+from router.config import FleetConfig
+from router.control.fleet import FleetWatch
+from router.control.routes import build_control_app
+from router.events import EventFeed
+from router.metrics import RouterMetrics
+from router.placement.placer import Placer, PlacerSettings
+from router.policy.catalogue import build_policy
+from router.prompt import PromptCatalogue
+from router.proxy.ports import ProxyLimits, ProxyParts
+from router.proxy.routes import HotRoutes
+from router.proxy.upstream import AiohttpUpstream, Exchange, Upstream
+
+_log = logging.getLogger("dovecote.app")
+
+
+class Router:
+    """A router as one ASGI application, with its parts in reach of those who embed it."""
+
+    def __init__(self, config: FleetConfig, *, rng_seed: int = 0) -> None:
+        """Make every part; nothing runs before the lifespan starts.
+
+        Args:
+            config: The fleet.
+            rng_seed: Seed of tie-breaks.
+        """
+        self.config = config
+        self.metrics = RouterMetrics()
+        self.events = EventFeed(NaivePrefixIndex())
+        self.placer = Placer(
+            policy=build_policy(config.policy.name, config.policy.weights, config.policy.coefficients),
+            rng_seed=rng_seed,
+            settings=PlacerSettings(
+                home_idle_ttl_s=config.sessions.idle_ttl_s,
+                max_homes=config.sessions.max_sessions,
+                max_decisions=config.limits.decisions,
+            ),
+        )
+        self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes)
+        self.fleet = FleetWatch(config, placer=self.placer, events=self.events, prompts=self.prompts)
+        self._upstream = _LateUpstream()
+        self.control: FastAPI = build_control_app(
+            fleet=self.fleet,
+            placer=self.placer,
+            metrics=self.metrics,
+            read_streams=self.events.to_views,
+            read_inflight=self._count_running,
+            lifespan=self._live,
+        )
+        self._app = HotRoutes(self._proxy_parts(), self.control)
+        self.metrics.watch_streams(self.events.to_views)
+        self.metrics.watch_inflight(self._count_running)
+        self.metrics.watch_health(self.fleet.find_health)
+        self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """One ASGI call."""
+        await self._app(scope, receive, send)
+
+    def _proxy_parts(self) -> ProxyParts:
+        limits = ProxyLimits(
+            body_bytes=self.config.limits.body_bytes,
+            first_byte_s=self.config.timeouts.first_byte_s,
+            idle_s=self.config.timeouts.idle_s,
+        )
+        return ProxyParts(
+            placer=self.placer,
+            reuse=self.events,
+            fleet=self.fleet,
+            prompts=self.prompts,
+            upstream=self._upstream,
+            metrics=self.metrics,
+            limits=limits,
+        )
+
+    def _count_running(self) -> dict[Any, int]:
+        known = {target: 0 for worker in self.fleet.workers.values() for target in worker.targets}
+        return known | self._app.running.count()
+
+    def _find_block_sizes(self) -> set[int]:
+        return self.events.block_sizes() | self.fleet.find_block_sizes()
+
+    @asynccontextmanager
+    async def _live(self, _app: FastAPI) -> AsyncIterator[None]:
+        if not native_available():
+            _log.warning("native_module_missing effect='blocks are hashed in Python, slowly'")
+        self.events.start()
+        upstream = AiohttpUpstream(connect_s=self.config.timeouts.connect_s)
+        self._upstream.inner = upstream
+        try:
+            await self.fleet.start()
+            try:
+                yield
+            finally:
+                await self.fleet.stop()
+        finally:
+            await upstream.close()
+            self.prompts.close()
+            self.events.stop()
+
+
+class _LateUpstream:
+    """Stands for the upstream until the event loop runs in which its connections can be made."""
+
+    def __init__(self) -> None:
+        self.inner: Upstream | None = None
+
+    async def open(self, url: str, headers: list[tuple[bytes, bytes]], body: bytes) -> Exchange:
+        """See `Upstream.open`."""
+        if self.inner is None:
+            raise RuntimeError("the router's lifespan has not started")
+        return await self.inner.open(url, headers, body)

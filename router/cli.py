@@ -1,0 +1,168 @@
+"""The `dovecote` command: `serve` here, everything else from the entry points of the other packages.
+
+Reads flags, files and the environment, once. Heavy imports stay inside the commands, and a command is imported
+only when it is called, so that `dovecote --help` needs nothing but this file.
+"""
+
+import os
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+from typer.main import get_command
+
+if TYPE_CHECKING:
+    from router.config import FleetConfig
+
+ENTRY_POINT_GROUP = "dovecote.commands"
+#: Which extra brings the packages a command needs.
+_EXTRAS = {"torch": "engine", "triton": "engine"}
+
+
+class LazyCommands(TyperGroup):
+    """Commands of this file, and those that installed packages offer."""
+
+    # The command line library's own types differ between its versions, hence Any.
+    def list_commands(self, ctx: Any) -> list[str]:
+        """Names of all commands."""
+        return sorted({*super().list_commands(ctx), *_offered()})
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """A command by name; one of another package is imported now."""
+        own = super().get_command(ctx, cmd_name)
+        offered = _offered()
+        if own is not None or cmd_name not in offered:
+            return own
+        return load_command(offered[cmd_name])
+
+
+def _offered() -> dict[str, EntryPoint]:
+    """Entry points by command name; none where the distribution is not installed."""
+    return {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+
+
+def load_command(entry: EntryPoint) -> Any:
+    """Import a command: a `typer.Typer` becomes a group, a function a command.
+
+    Where its packages are not there the result is a command that says what brings them, so that the help of
+    the others still works.
+    """
+    try:
+        target: Any = entry.load()
+    except ModuleNotFoundError as error:
+        target = _unavailable(_explain_missing(entry.name, error.name or str(error)))
+    except (ImportError, AttributeError) as error:
+        target = _unavailable(f"command {entry.name!r} cannot be loaded: {error}")
+    if not isinstance(target, typer.Typer):
+        app = typer.Typer(add_completion=False)
+        app.command(name=entry.name, context_settings=getattr(target, "context_settings", None))(target)
+        target = app
+    command = get_command(target)
+    command.name = entry.name
+    return command
+
+
+def _unavailable(reason: str) -> Any:
+    def fail(_arguments: Annotated[list[str] | None, typer.Argument(hidden=True)] = None) -> None:
+        typer.echo(f"error: {reason}", err=True)
+        raise typer.Exit(1)
+
+    fail.__doc__ = f"Not available: {reason}"
+    fail.context_settings = {"ignore_unknown_options": True}  # type: ignore[attr-defined]
+    return fail
+
+
+def _explain_missing(command: str, module: str) -> str:
+    extra = _EXTRAS.get(module.partition(".")[0])
+    if extra is not None:
+        return f"command {command!r} needs {module!r}; install it with: pip install 'dovecote[{extra}]'"
+    return f"command {command!r} needs the module {module!r}, which is not installed"
+
+
+main = typer.Typer(
+    name="dovecote",
+    cls=LazyCommands,
+    no_args_is_help=True,
+    add_completion=False,
+    help="A cache-affinity request router for fleets of LLM engine replicas.",
+)
+
+
+@main.callback()
+def _root() -> None:
+    """Nothing is common to all commands; this keeps `serve` a command of its own."""
+
+
+@main.command()
+def serve(  # noqa: PLR0917  (the command line is named, not positional)
+    config: Annotated[Path | None, typer.Option(help="fleet.yaml; flags override what it says.")] = None,
+    port: Annotated[int | None, typer.Option(help="Port to listen on; 0 takes a free one and prints it.")] = None,
+    host: Annotated[str | None, typer.Option(help="Address to listen on; loopback by default.")] = None,
+    workers: Annotated[list[str] | None, typer.Option(help="URL of a worker; may be repeated or a list.")] = None,
+    more_workers: Annotated[list[str] | None, typer.Argument(metavar="[URL]...", help="Further workers.")] = None,
+    policy: Annotated[str | None, typer.Option(help="Placement policy.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Folder with tokenizer.json.")] = None,
+    log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+) -> None:
+    """Route requests to a fleet of engines."""
+    from router.errors import ConfigError  # noqa: PLC0415  (heavy imports stay inside commands)
+
+    urls = [*(workers or []), *(more_workers or [])]
+    try:
+        fleet = read_config(config, flags_to_values(port, host, urls, policy, tokenizer), os.environ)
+    except ConfigError as error:
+        typer.echo(f"error: {error.message}", err=True)
+        raise typer.Exit(2) from None
+    run_router(fleet, log_level)
+
+
+def flags_to_values(
+    port: int | None, host: str | None, workers: list[str], policy: str | None, tokenizer: str | None
+) -> dict[str, Any]:
+    """Flags in the shape of the configuration; absent ones are left out."""
+    listen = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
+    urls = [url for entry in workers for url in entry.replace(",", " ").split()]
+    values: dict[str, Any] = {}
+    if listen:
+        values["listen"] = listen
+    if urls:
+        values["workers"] = [{"url": url} for url in urls]
+    if policy is not None:
+        values["policy"] = {"name": policy}
+    if tokenizer is not None:
+        values["tokenizer"] = {"path": tokenizer}
+    return values
+
+
+def read_config(path: Path | None, flags: dict[str, Any], environment: Any) -> "FleetConfig":
+    """The configuration of this process: file, then environment, then flags.
+
+    Raises:
+        ConfigError: It cannot be read or used.
+    """
+    from router.config import build_fleet_config, load_fleet_config  # noqa: PLC0415
+    from router.errors import ConfigError  # noqa: PLC0415
+
+    if path is None:
+        return build_fleet_config(flags, "command line", environment)
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(
+            file_name=str(path), key_path="", value=str(path), problem=f"cannot be read: {error}"
+        ) from error
+    config = load_fleet_config(text, str(path), environment)
+    merged = config.model_dump(mode="json", exclude_unset=True)
+    for section, value in flags.items():
+        base = merged.get(section)
+        merged[section] = {**base, **value} if isinstance(value, dict) and isinstance(base, dict) else value
+    return build_fleet_config(merged, str(path)) if flags else config
+
+
+def run_router(config: "FleetConfig", log_level: str) -> None:
+    """Serve until a signal ends it; prints where it listens once it does."""
+    from router.server import serve_router  # noqa: PLC0415  (imports the whole router)
+
+    serve_router(config, log_level)

@@ -1,0 +1,84 @@
+"""Questions the control plane asks an engine over HTTP. Each has a time limit; a bad answer is None, never a fault."""
+
+import json
+from typing import Any
+
+import httpx
+import msgspec
+
+from router.control.facts import WorkerFacts, read_facts
+from wire.load import LoadReport, decode_sglang_loads
+from wire.malformed import Malformed
+
+#: Longest answer that is read.
+MAX_ANSWER_BYTES = 8 << 20
+
+
+class EngineClient:
+    """One worker's HTTP face, asked from one event loop."""
+
+    def __init__(self, client: httpx.AsyncClient, url: str, limit_s: float) -> None:
+        self._client = client
+        self._url = url
+        self._limit_s = limit_s
+
+    async def probe(self) -> str | None:
+        """None where `/health` answers well, else what it did, in words."""
+        try:
+            response = await self._client.get(f"{self._url}/health", timeout=self._limit_s)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            return f"/health: {type(error).__name__}"
+        return None if response.status_code == 200 else f"/health answers {response.status_code}"
+
+    async def read_facts(self) -> WorkerFacts | None:
+        """What the engine says of itself; None where neither question has an answer."""
+        info = await self._get("/server_info")
+        models = await self._get("/v1/models")
+        if info is None and models is None:
+            return None
+        has_events = isinstance(info, dict) and "kv_events" in info
+        sources = None if has_events else await self._get("/kv_event_sources")
+        return read_facts(info, models, sources, url=self._url)
+
+    async def read_loads(self) -> tuple[LoadReport, ...] | None:
+        """Load of each rank; None where the engine has no `/v1/loads` of a known form."""
+        body = await self._ask("GET", "/v1/loads", None)
+        reports = None if body is None else decode_sglang_loads(body)
+        return None if isinstance(reports, Malformed) else reports
+
+    async def tokenize(self, request: dict[str, Any]) -> list[int] | None:
+        """The engine's own ids for a request; None where it does not say."""
+        body = await self._ask("POST", "/tokenize", json.dumps(request).encode())
+        answer = None if body is None else _decode(body)
+        ids = answer.get("tokens") if isinstance(answer, dict) else None
+        return ids if isinstance(ids, list) and all(type(token) is int for token in ids) else None
+
+    async def _get(self, path: str) -> Any:
+        body = await self._ask("GET", path, None)
+        return None if body is None else _decode(body)
+
+    async def _ask(self, method: str, path: str, content: bytes | None) -> bytes | None:
+        """Body of a good answer within the limits, else None."""
+        headers = {} if content is None else {"content-type": "application/json"}
+        pieces, size_bytes = [], 0
+        try:
+            async with self._client.stream(
+                method, self._url + path, content=content, headers=headers, timeout=self._limit_s
+            ) as response:
+                if response.status_code != 200:
+                    return None
+                async for piece in response.aiter_bytes():
+                    size_bytes += len(piece)
+                    if size_bytes > MAX_ANSWER_BYTES:
+                        return None
+                    pieces.append(piece)
+        except (httpx.HTTPError, httpx.InvalidURL, OSError):
+            return None
+        return b"".join(pieces)
+
+
+def _decode(body: bytes) -> Any:
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None

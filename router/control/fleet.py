@@ -1,0 +1,261 @@
+"""Watches the workers and tells placement and events what becomes of them.
+
+One task a worker: probe, facts when they are new, load. A worker that dies loses what it held and what it was
+charged at once; one that comes back is read anew and starts without credit.
+"""
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Protocol
+
+import httpx
+
+from router.config import FleetConfig
+from router.control.engine_client import EngineClient
+from router.control.health import HealthGate
+from router.control.parity import probe_parity
+from router.control.worker import Worker
+from router.placement.placer import Placer
+from router.placement.stimuli import FleetChanged, LoadReported
+from router.prompt import ModelPrompts, PromptCatalogue, Prompter
+from wire.ids import Target, WorkerId
+from wire.load import LoadReport
+
+_log = logging.getLogger("dovecote.control")
+#: Probes between two readings of a living worker's facts.
+FACTS_EVERY_PROBES = 5
+#: Shortest pause after a worker was reported unreachable, so that a burst of reports is one probe.
+_URGENT_PAUSE_S = 0.05
+
+
+class EventsPort(Protocol):
+    """The event feed, as far as the fleet steers it."""
+
+    def follow(
+        self, target: Target, *, model: str, endpoint: str, replay_endpoint: str | None, topic: str, binds: bool
+    ) -> None:
+        """Follow a rank's events."""
+
+    def disconnect(self, target: Target) -> None:
+        """Stop following a rank; what it held is forgotten."""
+
+    def lose(self, target: Target) -> None:
+        """A rank's engine is gone: forget what it held, wait for what comes."""
+
+
+class FleetWatch:
+    """The workers of one fleet. Belongs to the event loop that starts it."""
+
+    def __init__(
+        self,
+        config: FleetConfig,
+        *,
+        placer: Placer,
+        events: EventsPort,
+        prompts: PromptCatalogue,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._config = config
+        self._placer = placer
+        self._events = events
+        self._prompts = prompts
+        self._clock = clock
+        self._prompters: dict[Path, Prompter | str] = {}
+        self._tasks: list[asyncio.Task[None]] = []
+        self._urgent: dict[WorkerId, asyncio.Event] = {}
+        #: Every configured worker, in the order of the configuration.
+        self.workers: dict[WorkerId, Worker] = {}
+        for entry in config.workers:
+            gate = HealthGate(unhealthy_after=config.probes.unhealthy_after, healthy_after=config.probes.healthy_after)
+            worker = Worker(entry, gate)
+            self.workers[worker.id] = worker
+
+    @property
+    def model(self) -> str | None:
+        """Model name of the whole fleet by configuration, None where workers say theirs."""
+        return self._config.model
+
+    async def start(self) -> None:
+        """Probe every worker once, then go on in the background."""
+        limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=3.0)
+        self._client = httpx.AsyncClient(limits=limits, trust_env=False, follow_redirects=False)
+        self._urgent = {worker: asyncio.Event() for worker in self.workers}
+        await asyncio.gather(*(self._probe(worker, 0) for worker in self.workers.values()))
+        self._tell_placement()
+        self._tasks = [asyncio.create_task(self._watch(worker)) for worker in self.workers.values()]
+
+    async def stop(self) -> None:
+        """End every task and connection."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await self._client.aclose()
+
+    def find_url(self, target: Target) -> str | None:
+        """Base URL of a rank's worker."""
+        worker = self.workers.get(target.worker)
+        return None if worker is None else worker.config.url
+
+    def find_ranks(self, worker: WorkerId) -> frozenset[Target]:
+        """Every rank of a worker."""
+        known = self.workers.get(worker)
+        return frozenset() if known is None else frozenset(known.targets)
+
+    def find_block_sizes(self) -> frozenset[int]:
+        """Tokens a block, for every size that workers say they have."""
+        sizes = (worker.facts.block_tokens for worker in self.workers.values() if worker.facts is not None)
+        return frozenset(size for size in sizes if size is not None)
+
+    def find_health(self) -> dict[WorkerId, bool]:
+        """Whether each worker may get requests."""
+        return {name: worker.is_usable for name, worker in self.workers.items()}
+
+    def report_unreachable(self, worker: WorkerId) -> None:
+        """A request found nobody listening: out at once, and probed soon."""
+        known = self.workers.get(worker)
+        if known is None:
+            return
+        if known.gate.fail_now():
+            known.problem = "does not accept connections"
+            self._lose(known)
+        self._urgent[worker].set()
+
+    async def _watch(self, worker: Worker) -> None:
+        probe_number = 0
+        urgent = self._urgent[worker.id]
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._config.probes.interval_s):
+                    await urgent.wait()
+                    await asyncio.sleep(_URGENT_PAUSE_S)
+            urgent.clear()
+            probe_number += 1
+            try:
+                await self._probe(worker, probe_number)
+            except Exception:  # noqa: BLE001
+                # The watch of a worker must outlive whatever that worker answers.
+                _log.exception("probe_failed worker=%s", worker.id)
+
+    async def _probe(self, worker: Worker, probe_number: int) -> None:
+        client = EngineClient(self._client, worker.config.url, max(1.0, self._config.probes.interval_s))
+        problem = await client.probe()
+        if problem is None and (not worker.gate.healthy or probe_number % FACTS_EVERY_PROBES == 0):
+            problem = await self._read_facts(worker, client)
+        worker.problem = problem
+        if worker.gate.record(problem is None):
+            if worker.gate.healthy:
+                _log.info("worker_healthy worker=%s url=%s", worker.id, worker.config.url)
+                self._tell_placement()
+            else:
+                self._lose(worker)
+        if problem is None and worker.is_usable:
+            self._report_loads(worker, await client.read_loads() or ())
+
+    async def _read_facts(self, worker: Worker, client: EngineClient) -> str | None:
+        """Bring a worker's facts up to date; what went wrong, in words."""
+        facts = await client.read_facts()
+        if facts is None:
+            return "neither /server_info nor /v1/models answers"
+        before = worker.facts
+        if not worker.accept(facts):
+            return None
+        if worker.refused is not None:
+            _log.error("worker_refused worker=%s reason=%r", worker.id, worker.refused)
+        if before is not None and before.start_mark != facts.start_mark:
+            _log.warning("worker_restarted worker=%s", worker.id)
+        await self._register_prompts(worker, client)
+        self._follow(worker, is_restarted=before is not None)
+        if worker.gate.healthy:
+            self._tell_placement()
+        return None
+
+    async def _register_prompts(self, worker: Worker, client: EngineClient) -> None:
+        """Find the worker's tokenizer and compare its ids with the engine's."""
+        facts = worker.facts
+        if facts is None or not facts.models:
+            return
+        folder = worker.find_tokenizer(self._config.tokenizer.path if self._config.tokenizer else None)
+        prompter = folder if isinstance(folder, str) else await self._load_prompter(folder)
+        if isinstance(prompter, str):
+            self._refuse_credit(worker, prompter)
+            return
+        worker.parity = await probe_parity(client, prompter, facts.models[0])
+        if worker.parity == "failed":
+            self._refuse_credit(worker, "its ids of a prompt differ from the router's (parity failed)")
+            return
+        worker.no_credit = None
+        base = facts.models[0]
+        for name in facts.models:
+            self._prompts.put(
+                name, ModelPrompts(prompter, facts.adapters.get(name, base), name if name in facts.adapters else None)
+            )
+        if self._config.model is not None:
+            self._prompts.put(self._config.model, ModelPrompts(prompter, base))
+
+    @staticmethod
+    def _refuse_credit(worker: Worker, reason: str) -> None:
+        worker.no_credit = reason
+        _log.warning("no_cache_credit worker=%s reason=%r", worker.id, reason)
+
+    async def _load_prompter(self, folder: Path) -> Prompter | str:
+        """The prompter of a folder, loaded once; in words why there is none."""
+        known = self._prompters.get(folder)
+        if known is None:
+            try:
+                known = await asyncio.to_thread(Prompter.load, folder)
+            except (ValueError, OSError) as error:
+                known = f"no tokenizer: {error}"
+            self._prompters[folder] = known
+        return known
+
+    def _follow(self, worker: Worker, *, is_restarted: bool) -> None:
+        """Steer the event feed after new facts."""
+        for target in worker.targets:
+            found = worker.find_events(target)
+            if found is None or worker.facts is None or worker.refused is not None:
+                self._events.disconnect(target)
+                continue
+            endpoint, replay_endpoint, topic, binds = found
+            if is_restarted:
+                self._events.lose(target)
+            self._events.follow(
+                target,
+                model=worker.facts.models[0],
+                endpoint=endpoint,
+                replay_endpoint=replay_endpoint,
+                topic=topic,
+                binds=binds,
+            )
+
+    def _lose(self, worker: Worker) -> None:
+        """A worker is dead: no credit, no charge, no home there."""
+        _log.warning("worker_unhealthy worker=%s reason=%r", worker.id, worker.problem)
+        for target in worker.targets:
+            self._events.lose(target)
+        self._tell_placement(without=worker.id)
+        self._tell_placement()
+
+    def _tell_placement(self, *, without: WorkerId | None = None) -> None:
+        """Hand the whole fleet to placement; a worker left out loses what it was charged."""
+        kept: Iterable[Worker] = (worker for name, worker in self.workers.items() if name != without)
+        ranks = tuple(rank for worker in kept for rank in worker.to_rank_facts(self._config.model))
+        self._placer.handle(FleetChanged(now_s=self._clock(), ranks=ranks))
+
+    def _report_loads(self, worker: Worker, reports: Iterable[LoadReport]) -> None:
+        now_s = self._clock()
+        for report in reports:
+            self._placer.handle(
+                LoadReported(
+                    now_s=now_s,
+                    target=Target(worker.id, report.dp_rank),
+                    running_requests=report.running_requests,
+                    waiting_requests=report.waiting_requests,
+                    waiting_tokens=report.waiting_uncached_tokens,
+                    used_tokens=report.used_tokens,
+                    capacity_tokens=report.capacity_tokens,
+                )
+            )

@@ -1,0 +1,142 @@
+"""The router's own routes: health, metrics, models, decisions, workers. All read-only.
+
+A FastAPI application behind the hot routes. Every error, also of unknown paths and methods, has the OpenAI form.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, Response
+from starlette.exceptions import HTTPException
+
+from router.control.fleet import FleetWatch
+from router.control.worker import Worker
+from router.errors import error_body
+from router.metrics import CONTENT_TYPE, RouterMetrics, StreamView
+from router.placement.placer import Placer
+from wire.ids import RequestId, Target
+
+#: Most decisions in one answer.
+MAX_LISTED = 1_000
+_NOT_FOUND = {404: "not_found", 405: "method_not_allowed"}
+
+
+def build_control_app(
+    *,
+    fleet: FleetWatch,
+    placer: Placer,
+    metrics: RouterMetrics,
+    read_streams: Callable[[], Iterable[StreamView]],
+    read_inflight: Callable[[], Mapping[Target, int]],
+    lifespan: Any = None,
+) -> FastAPI:
+    """The application.
+
+    Args:
+        fleet: Workers and their state.
+        placer: Decisions.
+        metrics: The metrics page.
+        read_streams: Event streams as they are.
+        read_inflight: Running requests by rank.
+        lifespan: What starts and stops with the application.
+    """
+    app = FastAPI(title="Dovecote router", openapi_url=None, lifespan=lifespan)
+    app.add_exception_handler(HTTPException, _answer_http_error)
+    app.add_exception_handler(RequestValidationError, _answer_bad_query)
+
+    @app.get("/health")
+    async def health() -> JSONResponse:
+        """200 while a request could be placed, else 503."""
+        usable = sum(fleet.find_health().values())
+        body = {"status": "ok" if usable else "no healthy worker", "healthy_workers": usable}
+        return JSONResponse(body, status_code=200 if usable else 503)
+
+    @app.get("/metrics")
+    async def read_metrics() -> Response:
+        """Prometheus text."""
+        return Response(metrics.to_text(), headers={"content-type": CONTENT_TYPE})
+
+    @app.get("/v1/models")
+    async def models() -> JSONResponse:
+        """Every model that a usable worker serves."""
+        ranks = (
+            rank for worker in fleet.workers.values() if worker.is_usable for rank in worker.to_rank_facts(fleet.model)
+        )
+        names = dict.fromkeys(name for rank in ranks for name in rank.models)
+        data = [{"id": name, "object": "model", "created": 0, "owned_by": "dovecote"} for name in names]
+        return JSONResponse({"object": "list", "data": data})
+
+    @app.get("/v1/decisions")
+    async def decisions(limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50) -> JSONResponse:
+        """The last decisions, newest first."""
+        return JSONResponse({"decisions": [record.to_json() for record in placer.decisions.find_latest(limit)]})
+
+    @app.get("/v1/decisions/{request_id}")
+    async def decision(request_id: str) -> JSONResponse:
+        """One decision with every candidate's terms."""
+        record = placer.decisions.find(RequestId(request_id))
+        if record is None:
+            message = "no decision of that request is remembered"
+            return _error(404, message, param="request_id", code="decision_not_found")
+        return JSONResponse(record.to_json())
+
+    @app.get("/v1/workers")
+    async def workers() -> JSONResponse:
+        """Every worker and rank as the router sees it."""
+        streams = {view.target: view for view in read_streams()}
+        inflight = read_inflight()
+        listed = [_describe(worker, streams, inflight) for worker in fleet.workers.values()]
+        return JSONResponse({"workers": listed})
+
+    return app
+
+
+def _describe(worker: Worker, streams: Mapping[Target, StreamView], inflight: Mapping[Target, int]) -> dict[str, Any]:
+    facts = worker.facts
+    return {
+        "id": worker.id,
+        "url": worker.config.url,
+        "healthy": worker.is_usable,
+        "problem": worker.refused or worker.problem,
+        "models": [] if facts is None else list(facts.models),
+        "dp_size": None if facts is None else facts.dp_size,
+        "block_tokens": None if facts is None else facts.block_tokens,
+        "capacity_tokens": None if facts is None else facts.capacity_tokens,
+        "version": None if facts is None else facts.version,
+        "parity": worker.parity,
+        "no_cache_credit": worker.explain_no_credit(),
+        "ranks": [_describe_rank(target, streams.get(target), inflight.get(target, 0)) for target in worker.targets],
+    }
+
+
+def _describe_rank(target: Target, view: StreamView | None, inflight: int) -> dict[str, Any]:
+    return {
+        "dp_rank": target.dp_rank,
+        "inflight_requests": inflight,
+        "trust": "lost" if view is None else view.trust.value,
+        "last_seq": None if view is None else view.last_seq,
+        "index_blocks": 0 if view is None else view.blocks,
+        "event_batches": 0 if view is None else view.batches,
+    }
+
+
+def _error(status: int, message: str, *, param: str | None = None, code: str | None = None) -> JSONResponse:
+    return JSONResponse(error_body(message, "invalid_request_error", param=param, code=code), status_code=status)
+
+
+async def _answer_http_error(_request: Request, error: Exception) -> JSONResponse:
+    status = error.status_code if isinstance(error, HTTPException) else 500
+    message = str(error.detail) if isinstance(error, HTTPException) else "internal error"
+    answer = _error(status, message, code=_NOT_FOUND.get(status))
+    if isinstance(error, HTTPException) and error.headers:
+        answer.headers.update(error.headers)
+    return answer
+
+
+async def _answer_bad_query(_request: Request, error: Exception) -> JSONResponse:
+    details = error.errors() if isinstance(error, RequestValidationError) else []
+    first = details[0] if details else {"loc": ("?",), "msg": "invalid"}
+    name = str(first["loc"][-1])
+    return _error(400, f"{name}: {first['msg']}", param=name, code="invalid_request")

@@ -1,0 +1,109 @@
+"""One worker as the control plane knows it: configuration, facts, verdict. Pure."""
+
+from pathlib import Path
+
+from router.config import EventsMode, EventSource, WorkerConfig
+from router.control.facts import ContradictionError, WorkerFacts, check_dp_size, rank_endpoints, shift_port
+from router.control.health import HealthGate
+from router.fleet.rank import RankFacts
+from wire.ids import Target, WorkerId
+
+#: Hosts at which the router itself waits for the engine to connect.
+_BOUND_HOSTS = ("tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:")
+
+
+class Worker:
+    """State of one engine process. Written by the fleet watch only."""
+
+    def __init__(self, config: WorkerConfig, gate: HealthGate) -> None:
+        self.config = config
+        self.id = WorkerId(config.worker_id)
+        self.gate = gate
+        #: What it said of itself; None until it said so.
+        self.facts: WorkerFacts | None = None
+        #: Why it gets no requests although it lives, in words; None where nothing speaks against it.
+        self.refused: str | None = None
+        #: Why its ranks earn no cache credit, in words; None where they can.
+        self.no_credit: str | None = None
+        #: Whether its ids for a prompt were compared with the router's: `passed`, `failed`, `unknown`.
+        self.parity = "unknown"
+        #: What the last failed probe said; None while it answers.
+        self.problem: str | None = "not probed yet"
+
+    @property
+    def is_usable(self) -> bool:
+        """Whether requests may go there."""
+        return self.gate.healthy and self.facts is not None and self.refused is None
+
+    def accept(self, facts: WorkerFacts) -> bool:
+        """Take what the worker says of itself; whether that differs from before."""
+        changed = facts != self.facts
+        self.facts = facts
+        try:
+            check_dp_size(facts, self.config.dp_size, self.id)
+            self.refused = None if facts.models else f"worker {self.id} names no model"
+        except ContradictionError as error:
+            self.refused = error.message
+        return changed
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Its ranks, as far as it is known how many there are."""
+        count = self.facts.dp_size if self.facts is not None else self.config.dp_size or 1
+        return tuple(Target(self.id, rank) for rank in range(count))
+
+    def to_rank_facts(self, model: str | None) -> tuple[RankFacts, ...]:
+        """Its ranks for placement; none before it told its models.
+
+        Args:
+            model: Name the whole fleet serves by configuration, besides what the worker says.
+        """
+        facts = self.facts
+        if facts is None:
+            return ()
+        models = facts.models if model is None else tuple(dict.fromkeys((model, *facts.models)))
+        return tuple(
+            RankFacts(
+                target=target,
+                url=self.config.url,
+                models=models,
+                healthy=self.is_usable,
+                block_tokens=facts.block_tokens,
+                capacity_tokens=facts.capacity_tokens,
+            )
+            for target in self.targets
+        )
+
+    def find_events(self, target: Target) -> tuple[str, str | None, str, bool] | None:
+        """Event address, replay address and topic of a rank, and whether the router binds; None without events."""
+        if self.config.events is EventsMode.OFF or self.facts is None or self.no_credit is not None:
+            return None
+        if isinstance(self.config.events, EventSource):
+            source = self.config.events
+            replay = source.replay_endpoint
+            return (
+                shift_port(source.endpoint, target.dp_rank),
+                None if replay is None else shift_port(replay, target.dp_rank),
+                source.topic,
+                source.endpoint.startswith(_BOUND_HOSTS),
+            )
+        found = rank_endpoints(self.facts, target.dp_rank)
+        return None if found is None else (*found, False)
+
+    def explain_no_credit(self) -> str | None:
+        """Why its ranks earn no cache credit; None where they can."""
+        if self.no_credit is not None or self.facts is None:
+            return self.no_credit
+        if self.config.events is EventsMode.OFF:
+            return "its events are switched off in the configuration"
+        return None if isinstance(self.config.events, EventSource) else self.facts.events_absent
+
+    def find_tokenizer(self, configured: str | None) -> Path | str:
+        """Folder of its tokenizer, or in words why there is none."""
+        if configured is not None:
+            return Path(configured)
+        said = None if self.facts is None else self.facts.tokenizer_path
+        if said is None:
+            return "no tokenizer: none in the configuration, and the worker names none"
+        folder = Path(said)
+        return folder if (folder / "tokenizer.json").is_file() else f"no tokenizer: {said} is not on this machine"

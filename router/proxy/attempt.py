@@ -1,0 +1,231 @@
+"""One request between placement and its end: charged once, released once, judged once.
+
+Turns what happens to a request into stimuli for the `Placer` and numbers for the metrics. `end` may be called on
+every path and from `finally`; the first call counts.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+
+from prefix_index import BlockChain
+from router.errors import AllUnhealthyError, DovecoteError, DuplicateRequestError, FleetError, UnknownModelError
+from router.metrics import RANK, rank_labels
+from router.placement.accuracy import classify
+from router.placement.decision import Decision
+from router.placement.instructions import Place, Reject, RejectReason
+from router.placement.stimuli import FirstToken, Outcome, OutputProgressed, RequestArrived, RequestEnded
+from router.prompt import PreparedPrompt
+from router.proxy.ports import ProxyParts
+from router.proxy.prediction import EVENT_DELAY_S, Prediction, is_raced
+from router.proxy.sse import Usage
+from wire.ids import RequestId, SessionId, Target
+
+_log = logging.getLogger("dovecote.proxy")
+_NO_USAGE = Usage()
+
+
+class RunningRequests:
+    """Requests that are placed and not ended, by rank, so that siblings can be told of each other."""
+
+    def __init__(self) -> None:
+        self._by_rank: dict[Target, dict[RequestId, Prediction]] = {}
+
+    def add(self, target: Target, request_id: RequestId, prediction: Prediction) -> None:
+        """A request was placed."""
+        beside = self._by_rank.setdefault(target, {})
+        for other in beside.values():
+            other.add_peer(prediction)
+            prediction.add_peer(other)
+        beside[request_id] = prediction
+
+    def remove(self, target: Target, request_id: RequestId) -> None:
+        """A request ended."""
+        beside = self._by_rank.get(target)
+        if beside is not None:
+            beside.pop(request_id, None)
+            if not beside:
+                del self._by_rank[target]
+
+    def __contains__(self, request_id: RequestId) -> bool:
+        return any(request_id in beside for beside in self._by_rank.values())
+
+    def count(self) -> dict[Target, int]:
+        """Running requests of each rank that has any."""
+        return {target: len(beside) for target, beside in self._by_rank.items()}
+
+
+class Attempt:
+    """The life of one request on the rank chosen for it; after a refused connection, on the next one."""
+
+    def __init__(
+        self,
+        parts: ProxyParts,
+        running: RunningRequests,
+        *,
+        request_id: RequestId,
+        model: str | None,
+        session: SessionId | None,
+        prompt: PreparedPrompt,
+        expected_output_tokens: int,
+        choices: int,
+        arrived_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._parts = parts
+        self._running = running
+        self._clock = clock
+        self._request_id = request_id
+        self._model = model
+        self._session = session
+        self._prompt = prompt
+        self._expected_output_tokens = expected_output_tokens
+        self._choices = choices
+        self._arrived_s = arrived_s
+        self._excluded: frozenset[Target] = frozenset()
+        self._target: Target | None = None
+        self._prediction: Prediction | None = None
+        self._first_byte_s: float | None = None
+
+    def place(self) -> Target:
+        """Choose a rank and charge it.
+
+        Raises:
+            FleetError: No rank can take the request.
+            UnknownModelError: No rank serves its model.
+        """
+        started_s = self._clock()
+        overlaps = self._parts.reuse.find_reuse(self._prompt.chains) if self._prompt.chains else {}
+        chain = self._prompt.chains[0] if self._prompt.chains else None
+        arrival = RequestArrived(
+            now_s=started_s,
+            request_id=self._request_id,
+            model=self._model,
+            prompt_tokens=self._prompt.prompt_tokens,
+            overlaps=overlaps,
+            session=self._session,
+            expected_output_tokens=self._expected_output_tokens,
+            excluded=self._excluded,
+            chain_hashes=() if chain is None else chain.hashes,
+            chain_block_tokens=0 if chain is None else chain.block_tokens,
+        )
+        (instruction,) = self._parts.placer.handle(arrival)
+        self._parts.metrics.decision.observe(self._clock() - started_s)
+        if isinstance(instruction, Reject):
+            raise refusal(instruction, self._model)
+        return self._start(instruction)
+
+    def exclude_worker(self) -> None:
+        """The rank's worker cannot be reached: release the charge and never choose it again for this request."""
+        if self._target is not None:
+            worker = self._target.worker
+            self._excluded |= self._parts.fleet.find_ranks(worker) | {self._target}
+            self.end(Outcome.WORKER_LOST)
+            self._parts.fleet.report_unreachable(worker)
+
+    def see_first_byte(self) -> None:
+        """The answer began."""
+        if self._first_byte_s is None:
+            self._first_byte_s = self._clock()
+
+    def see_first_output(self) -> None:
+        """The model's first output came."""
+        now_s = self._clock()
+        self._parts.metrics.ttft.observe(now_s - self._arrived_s)
+        self._parts.placer.handle(FirstToken(now_s=now_s, request_id=self._request_id))
+
+    def see_progress(self, output_tokens: int) -> None:
+        """Output so far."""
+        stimulus = OutputProgressed(now_s=self._clock(), request_id=self._request_id, output_tokens=output_tokens)
+        self._parts.placer.handle(stimulus)
+
+    def end(self, outcome: Outcome, usage: Usage | None = None) -> None:
+        """Release the charge; calls after the first change nothing."""
+        target, prediction = self._target, self._prediction
+        if target is None or prediction is None:
+            return
+        self._target = self._prediction = None
+        self._running.remove(target, self._request_id)
+        counts = usage or _NO_USAGE
+        now_s = self._clock()
+        self._parts.placer.handle(
+            RequestEnded(
+                now_s=now_s,
+                request_id=self._request_id,
+                outcome=outcome,
+                cached_tokens=counts.cached_tokens,
+                output_tokens=counts.completion_tokens,
+            )
+        )
+        if counts.cached_tokens is not None:
+            self._judge(target, prediction, counts.cached_tokens, now_s)
+
+    def _start(self, place: Place) -> Target:
+        target, decision = place.target, place.decision
+        self._target = target
+        self._prediction = Prediction(
+            chain=self._find_chain(target),
+            predicted_tokens=decision.predicted_cached_tokens,
+            trust=self._parts.reuse.find_trust(target),
+            position=self._parts.reuse.find_position(target),
+            peers=[],
+        )
+        self._first_byte_s = None
+        self._running.add(target, self._request_id, self._prediction)
+        labels = dict(zip(RANK, rank_labels(target), strict=True))
+        self._parts.metrics.placements.labels(**labels).inc()
+        self._parts.metrics.prompt_tokens.labels(**labels).inc(self._prompt.prompt_tokens)
+        _log_placement(decision)
+        return target
+
+    def _find_chain(self, target: Target) -> BlockChain | None:
+        """The prompt's chain in the block size of a rank."""
+        rank = self._parts.placer.fleet.find(target)
+        size = None if rank is None else rank.facts.block_tokens
+        chains = self._prompt.chains
+        return next((chain for chain in chains if chain.block_tokens == size), chains[0] if chains else None)
+
+    def _judge(self, target: Target, prediction: Prediction, actual_tokens: int, now_s: float) -> None:
+        metrics = self._parts.metrics
+        labels = rank_labels(target)
+        metrics.actual_cached.labels(*labels).inc(actual_tokens)
+        metrics.predicted_cached.labels(*labels).inc(prediction.predicted_tokens)
+        if prediction.chain is None:
+            return
+        until_s = (now_s if self._first_byte_s is None else self._first_byte_s) + EVENT_DELAY_S
+        raced = False
+        if actual_tokens != prediction.predicted_tokens:
+            evidence = self._parts.reuse.find_evidence(target, prediction.position, until_s)
+            raced = is_raced(prediction, actual_tokens, evidence)
+        accuracy = classify(
+            prediction.predicted_tokens, actual_tokens, trust=prediction.trust, raced=raced, choices=self._choices
+        )
+        metrics.predictions.labels(accuracy.value).inc()
+        self._parts.placer.decisions.record_accuracy(self._request_id, accuracy)
+        if accuracy.value == "unexplained":
+            _log.warning(
+                "prediction_unexplained request=%s worker=%s dp_rank=%s predicted_tokens=%d actual_tokens=%d",
+                self._request_id, *labels, prediction.predicted_tokens, actual_tokens,
+            )  # fmt: skip
+
+
+def refusal(reject: Reject, model: str | None) -> DovecoteError:
+    """The error a client sees for a request that was not placed."""
+    match reject.reason:
+        case RejectReason.UNKNOWN_MODEL:
+            return UnknownModelError(f"the model {model!r} does not exist", param="model")
+        case RejectReason.ALL_UNHEALTHY:
+            return AllUnhealthyError("no worker that serves this model is healthy; try again soon")
+        case RejectReason.DUPLICATE_REQUEST:
+            return DuplicateRequestError("a request of this id is still running")
+        case RejectReason.NO_WORKER:
+            return FleetError("no worker can take the request; try again soon")
+
+
+def _log_placement(decision: Decision) -> None:
+    if _log.isEnabledFor(logging.INFO) and decision.target is not None:
+        _log.info(
+            "placed request=%s worker=%s dp_rank=%d policy=%s prompt_tokens=%d predicted_cached_tokens=%d session=%r",
+            decision.request_id, decision.target.worker, decision.target.dp_rank, decision.policy,
+            decision.prompt_tokens, decision.predicted_cached_tokens, decision.session,
+        )  # fmt: skip

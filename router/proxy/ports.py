@@ -1,0 +1,65 @@
+"""What the data plane needs of the other parts, and nothing more. The composition root fills these in."""
+
+from typing import Protocol
+
+import msgspec
+
+from prefix_index import BlockChain
+from prefix_index.trust import Trust
+from router.metrics import RouterMetrics
+from router.placement.placer import Placer
+from router.prompt import PromptCatalogue
+from router.proxy.prediction import Evidence
+from router.proxy.upstream import Upstream
+from wire.ids import Target, WorkerId
+
+
+class ReusePort(Protocol):
+    """What ranks hold, and how that changes."""
+
+    def find_reuse(self, chains: tuple[BlockChain, ...]) -> dict[Target, int]:
+        """Tokens each rank can be credited with."""
+
+    def find_trust(self, target: Target) -> Trust:
+        """How far a rank's credit can be believed."""
+
+    def find_position(self, target: Target) -> int:
+        """Number of the rank's next change."""
+
+    def find_evidence(self, target: Target, position: int, until_s: float) -> Evidence:
+        """What changed from there on."""
+
+
+class FleetPort(Protocol):
+    """Addresses of workers, and word of those that cannot be reached."""
+
+    def find_url(self, target: Target) -> str | None:
+        """Base URL of a rank's worker."""
+
+    def find_ranks(self, worker: WorkerId) -> frozenset[Target]:
+        """Every rank of a worker."""
+
+    def report_unreachable(self, worker: WorkerId) -> None:
+        """A worker did not accept a connection."""
+
+
+class ProxyLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Bounds of the data plane."""
+
+    body_bytes: int
+    first_byte_s: float
+    idle_s: float
+    #: Longest answer that is not streamed.
+    answer_bytes: int = 256 << 20
+
+
+class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a request passes through."""
+
+    placer: Placer
+    reuse: ReusePort
+    fleet: FleetPort
+    prompts: PromptCatalogue
+    upstream: Upstream
+    metrics: RouterMetrics
+    limits: ProxyLimits
