@@ -17,6 +17,9 @@ from engine_shim.engine.publish.replay import ReplayChannel, ReplayCounts, Repla
 from wire.events import Event, EventBatch
 from wire.frames import encode_live
 
+#: Replays queued for one caller, at most. ZeroMQ learns late, by half a queue, what a caller has read.
+_WINDOWS_QUEUED = 4
+
 
 class EventTopic:
     """One numbered stream: publish from one thread, replay from another."""
@@ -125,7 +128,7 @@ class EventPublisher:
         router = self._context.socket(zmq.ROUTER)
         router.setsockopt(zmq.IPV6, int(sockets.replay is not None and ":" in sockets.replay.host))
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a full queue is an error to count, not a frame lost in silence
-        router.setsockopt(zmq.SNDHWM, sockets.buffer_steps + 2)
+        router.setsockopt(zmq.SNDHWM, _WINDOWS_QUEUED * (sockets.buffer_steps + 1))
         router.setsockopt(zmq.MAXMSGSIZE, 4_096)
         return router
 
