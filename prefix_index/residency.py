@@ -191,13 +191,17 @@ class HolderBlocks:
         """Give the event's `index`-th block its place, or park it while nobody knows its parent's."""
         engine_hash = event.block_hashes[index]
         parent = event.block_hashes[index - 1] if index else event.parent_block_hash
-        if place is not None:
-            group.blocks[engine_hash].place = place
-            group.unpark(engine_hash)
-        elif parent is not None:
+        if place is None and parent is not None:
             start = index * event.block_tokens
             tokens = event.token_ids[start : start + event.block_tokens]
-            group.park(engine_hash, (parent, tokens, keys[index] if keys else ()), self._max_orphans)
+            own_keys = keys[index] if keys and index < len(keys) else ()
+            known = group.blocks.get(parent)
+            if known is None or known.place is None:
+                group.park(engine_hash, (parent, tokens, own_keys), self._max_orphans)
+                return
+            place = namespace.chain_hashes(known.place, tokens, len(tokens), (own_keys,) if own_keys else None)[0]
+        group.blocks[engine_hash].place = place
+        group.unpark(engine_hash)
 
     def _is_repeated(self, group: Group, event: BlockStored) -> bool:
         """True when the event says again what is known, without new copies.

@@ -1,0 +1,203 @@
+"""The numbers of one rank's batches."""
+
+from prefix_index.sequence import Sequencer
+
+
+class Tape:
+    """Feeds a sequencer, remembers what it applied."""
+
+    def __init__(self, *, replay: bool = True, max_held: int = 100) -> None:
+        self.sequencer: Sequencer[str] = Sequencer(replay_available=replay, max_held=max_held)
+        self.applied: list[str] = []
+
+    def _take(self, step):
+        if step.reset_reason is not None:
+            self.applied.clear()
+        self.applied += step.apply
+        return step
+
+    def live(self, seq: int):
+        return self._take(self.sequencer.on_live(seq, f"b{seq}"))
+
+    def replay(self, *seqs: int):
+        return [self._take(self.sequencer.on_replay(seq, f"b{seq}")) for seq in seqs]
+
+    def end(self):
+        return self._take(self.sequencer.on_replay_end())
+
+    def fail(self):
+        return self._take(self.sequencer.on_replay_failed())
+
+
+def names(*seqs: int) -> list[str]:
+    return [f"b{seq}" for seq in seqs]
+
+
+def test_batches_in_order_are_applied_at_once():
+    tape = Tape()
+    for seq in range(3):
+        assert not tape.live(seq).gap
+    assert tape.applied == names(0, 1, 2)
+
+
+def test_a_gap_is_asked_for_and_live_batches_wait_for_it():
+    tape = Tape()
+    tape.live(0)
+    assert tape.live(3).ask_replay_from == 1
+    tape.live(4)
+    assert tape.applied == names(0)
+    tape.replay(1, 2, 3)
+    assert tape.end().ask_replay_from is None
+    assert tape.applied == names(0, 1, 2, 3, 4)
+
+
+def test_A02_a_first_number_above_zero_asks_from_zero():
+    tape = Tape()
+    assert tape.live(37).ask_replay_from == 0
+    assert tape.applied == []
+    tape.replay(*range(38))
+    tape.end()
+    assert tape.applied == names(*range(38))
+
+
+def test_A01_the_batch_after_a_repaired_gap_starts_no_second_recovery():
+    tape = Tape()
+    tape.live(0)
+    tape.live(5)
+    tape.replay(1, 2, 3, 4, 5)
+    tape.end()
+    assert tape.sequencer.applied == 5
+    step = tape.live(6)
+    assert (step.gap, step.ask_replay_from, step.apply) == (False, None, names(6))
+
+
+def test_A03_a_number_going_backwards_resets_before_it_is_applied():
+    tape = Tape()
+    for seq in range(4):
+        tape.live(seq)
+    step = tape.live(0)
+    assert step.reset_reason == "sequence went backwards"
+    assert tape.applied == names(0)
+
+
+def test_A03_the_same_number_twice_is_a_new_publisher():
+    tape = Tape()
+    tape.live(0)
+    assert tape.live(0).reset_reason is not None
+
+
+def test_A03_live_batches_that_a_replay_delivered_change_nothing():
+    tape = Tape()
+    tape.live(9)
+    tape.replay(*range(21))
+    tape.end()
+    for seq in range(10, 21):
+        step = tape.live(seq)
+        assert (step.apply, step.reset_reason) == ([], None)
+    tape.live(21)
+    assert tape.applied == names(*range(22))
+
+
+def test_a_restart_during_a_replay_forgets_what_was_held():
+    tape = Tape()
+    tape.live(5)
+    tape.live(6)
+    step = tape.live(0)
+    assert (step.reset_reason, step.apply) == ("sequence went backwards", names(0))
+    assert not tape.sequencer.is_replaying
+    tape.replay(1, 2)
+    tape.end()
+    assert tape.applied == names(0)
+
+
+def test_a_replay_that_starts_beyond_what_was_asked_is_partial():
+    tape = Tape()
+    tape.live(9)
+    steps = tape.replay(4, 5, 6, 7, 8, 9)
+    assert (steps[0].missing, steps[0].reset_reason) == ("before", None)
+    tape.end()
+    assert tape.applied == names(4, 5, 6, 7, 8, 9)
+
+
+def test_a_replay_that_does_not_reach_back_to_the_gap_resets():
+    tape = Tape()
+    tape.live(0)
+    tape.live(9)
+    step = tape.replay(4)[0]
+    assert (step.missing, step.reset_reason) == ("before", "replay does not reach back far enough")
+    tape.replay(5, 6, 7, 8, 9)
+    tape.end()
+    assert tape.applied == names(4, 5, 6, 7, 8, 9)
+
+
+def test_a_replay_torn_in_the_middle_is_asked_for_again_from_there():
+    tape = Tape()
+    tape.live(9)
+    tape.replay(0, 1, 4, 5)
+    assert tape.end().ask_replay_from == 2
+    tape.replay(2, 3, 4, 5, 6, 7, 8, 9)
+    tape.end()
+    assert tape.applied == names(*range(10))
+
+
+def test_an_empty_replay_lets_the_held_batches_through_as_partial():
+    tape = Tape()
+    tape.live(9)
+    tape.live(10)
+    step = tape.end()
+    assert (step.missing, step.apply) == ("before", names(9, 10))
+
+
+def test_a_failed_replay_lets_the_held_batches_through():
+    tape = Tape()
+    tape.live(0)
+    tape.live(2)
+    tape.live(3)
+    step = tape.fail()
+    assert (step.missing, step.apply) == ("between", names(2, 3))
+    assert tape.live(4).apply == names(4)
+
+
+def test_a_hole_among_the_held_batches_is_a_gap_of_its_own():
+    tape = Tape()
+    tape.live(0)
+    tape.live(2)
+    tape.live(5)
+    tape.replay(1, 2)
+    assert tape.end().ask_replay_from == 3
+    tape.replay(3, 4, 5)
+    tape.end()
+    assert tape.applied == names(0, 1, 2, 3, 4, 5)
+
+
+def test_without_a_replay_a_gap_is_applied_over_and_said():
+    tape = Tape(replay=False)
+    assert tape.live(3).missing == "before"
+    assert tape.live(5).missing == "between"
+    assert tape.applied == names(3, 5)
+
+
+def test_what_is_held_back_is_bounded():
+    tape = Tape(max_held=3)
+    tape.live(5)
+    for seq in range(6, 8):
+        tape.live(seq)
+    step = tape.live(8)
+    assert (step.missing, step.apply) == ("before", names(5, 6, 7, 8))
+    assert tape.sequencer.held_count == 0
+
+
+def test_replayed_batches_that_nobody_asked_for_are_ignored():
+    tape = Tape()
+    tape.live(0)
+    tape.replay(1, 2)
+    tape.end()
+    tape.fail()
+    assert tape.applied == names(0)
+
+
+def test_a_lost_publisher_starts_anew():
+    tape = Tape()
+    tape.live(7)
+    tape.sequencer.on_lost()
+    assert tape.live(2).ask_replay_from == 0

@@ -1,0 +1,177 @@
+"""One rank's stream from frames to index: public faults of event streams."""
+
+import pytest
+from rank_words import Rank, chain, stored
+
+from prefix_index.trust import Trust
+from wire import frames
+from wire.events import AllBlocksCleared, BlockRemoved, Medium
+
+PROMPT = list(range(100, 133))  # 8 blocks of 4 and one token
+
+
+def blocks(first, last, parent=None, **fields):
+    """Blocks first..last of PROMPT, named 1, 2, 3, ..."""
+    return stored(range(first, last + 1), parent, PROMPT[4 * (first - 1) : 4 * last], **fields)
+
+
+def test_trust_is_lost_until_the_first_batch_and_then_exact(rank):
+    assert rank.stream.trust is Trust.LOST
+    rank.live(0, blocks(1, 3))
+    assert rank.stream.trust is Trust.EXACT
+    assert rank.reuse(PROMPT) == 12
+    assert rank.stream.last_batch_s == 1.0
+
+
+def test_A02_a_late_subscriber_asks_from_zero_before_it_applies(rank):
+    report = rank.live(37, blocks(2, 3, parent=1))
+    assert report.ask_replay_from == 0
+    assert rank.reuse(PROMPT) == 0
+    for seq in range(37):
+        rank.replay(seq, *([blocks(1, 1)] if seq == 4 else []))
+    rank.replay_end()
+    assert rank.reuse(PROMPT) == 12
+    assert rank.stream.trust is Trust.EXACT
+    assert rank.stream.last_seq == 37
+
+
+def test_A02_without_replay_a_late_subscriber_is_partial(index):
+    rank = Rank(index, replay=False)
+    rank.live(37, blocks(1, 3))
+    assert rank.stream.trust is Trust.PARTIAL
+    assert rank.reuse(PROMPT) == 12
+
+
+def test_a_clear_makes_a_partial_rank_exact_again(index):
+    rank = Rank(index, replay=False)
+    rank.live(37, blocks(1, 3))
+    rank.live(38, AllBlocksCleared())
+    assert rank.stream.trust is Trust.EXACT
+
+
+def test_A03_a_restarted_publisher_loses_its_old_blocks_before_the_new_ones_come(index):
+    rank, other = Rank(index, "w"), Rank(index, "x")
+    other.live(0, blocks(1, 8))
+    rank.live(0, blocks(1, 4))
+    rank.live(1, blocks(1, 1))
+    report = rank.live(0, blocks(1, 2))
+    assert report.reset_reason == "sequence went backwards"
+    assert rank.reuse(PROMPT) == 8
+    assert other.reuse(PROMPT) == 32
+    rank.live(1, BlockRemoved(block_hashes=(1,), group_idx=None))
+    assert rank.reuse(PROMPT) == 0
+
+
+def test_A03_replay_over_live_overlap_is_applied_exactly_once(rank):
+    rank.live(0, blocks(1, 2))
+    rank.live(2, blocks(3, 3, parent=2))
+    for seq, event in ((1, blocks(4, 4, parent=3)), (2, blocks(3, 3, parent=2)), (3, blocks(5, 5, parent=4))):
+        rank.replay(seq, event)
+    rank.replay_end()
+    rank.live(3, blocks(5, 5, parent=4))
+    rank.live(4, BlockRemoved(block_hashes=(5,)))
+    assert rank.reuse(PROMPT) == 16
+
+
+def test_A04_a_replay_without_topic_frames_belongs_to_the_connection(index):
+    rank = Rank(index, version="0.16")
+    rank.live(1, blocks(2, 2, parent=1))
+    rank.replay(0, blocks(1, 1))
+    rank.replay_end()
+    assert rank.reuse(PROMPT) == 8
+
+
+def test_A04_malformed_frames_are_counted_and_not_fatal(rank):
+    rank.live(0, blocks(1, 1))
+    rank.stream.on_live([b"kv", b"short", b""], 1.0)
+    rank.stream.on_replay([b""], 1.0)
+    assert rank.stream.counters.skipped == {"frame sequence number": 1, "frame frame count": 1}
+    rank.live(1, blocks(2, 2, parent=1))
+    assert rank.reuse(PROMPT) == 8
+
+
+def test_A05_children_of_unknown_parents_match_once_the_parents_are_replayed(index):
+    rank = Rank(index)
+    rank.live(2, blocks(3, 3, parent=2), blocks(4, 4, parent=3))
+    rank.stream.on_replay_failed(1.0)
+    assert rank.reuse(PROMPT) == 0
+    assert rank.stream.counters.orphans == 2
+    assert rank.stream.trust is Trust.PARTIAL
+    report = rank.live(3, blocks(1, 2))
+    assert rank.reuse(PROMPT) == 16
+    assert len(report.changes[0].stored) == 4
+
+
+def test_A12_a_clear_takes_all_credit(rank):
+    rank.live(0, blocks(1, 8))
+    report = rank.live(1, AllBlocksCleared())
+    assert report.changes[0].cleared
+    assert rank.reuse(PROMPT) == 0
+
+
+def test_A12_a_reset_seen_without_an_event_takes_all_credit_too(rank):
+    rank.live(0, blocks(1, 8))
+    report = rank.stream.on_lost(5.0)
+    assert report.reset_reason == "worker lost"
+    assert (rank.stream.trust, rank.reuse(PROMPT)) == (Trust.LOST, 0)
+
+
+def test_a_rank_that_comes_back_after_it_was_lost_starts_anew(rank):
+    rank.live(0, blocks(1, 8))
+    rank.live(1)
+    rank.stream.on_lost(5.0)
+    assert rank.live(2, blocks(3, 3, parent=2)).ask_replay_from == 0
+
+
+def test_A26_streams_of_ranks_behind_one_worker_are_apart(index):
+    ranks = [Rank(index, dp_rank=number) for number in range(4)]
+    ranks[3].live(0, blocks(1, 2))
+    assert index.find_reuse(chain(PROMPT)) == {ranks[3].target: 8}
+
+
+def test_an_unrepaired_gap_makes_a_rank_stale(index):
+    rank = Rank(index, replay=False)
+    rank.live(0, blocks(1, 1))
+    rank.live(2, blocks(2, 2, parent=1))
+    assert rank.stream.trust is Trust.STALE
+    assert rank.stream.counters.gaps == 1
+
+
+def test_a_rank_is_not_exact_while_it_catches_up(rank):
+    rank.live(0, blocks(1, 1))
+    rank.live(2)
+    assert (rank.stream.trust, rank.stream.is_replaying) == (Trust.STALE, True)
+    rank.replay(1)
+    rank.replay_end()
+    assert rank.stream.trust is Trust.EXACT
+
+
+def test_a_batch_that_makes_no_sense_is_counted_and_the_stream_goes_on(rank):
+    rank.live(0, blocks(1, 1))
+    rank.stream.on_live(frames.encode_live("kv", 1, b"\xc1garbage"), 1.0)
+    rank.live(2, blocks(2, 2, parent=1))
+    assert rank.stream.counters.skipped == {"malformed batch": 1}
+    assert rank.stream.trust is Trust.STALE
+    assert rank.reuse(PROMPT) == 8
+
+
+def test_a_replay_that_does_not_reach_back_is_partial(rank):
+    rank.live(9, blocks(2, 2, parent=1))
+    rank.replay(5, blocks(1, 1))
+    for seq in range(6, 9):
+        rank.replay(seq)
+    rank.replay_end()
+    assert rank.stream.trust is Trust.PARTIAL
+    assert rank.reuse(PROMPT) == 8
+
+
+def test_counters_tell_kinds_and_unknown_removals(rank):
+    rank.live(0, blocks(1, 2), BlockRemoved(block_hashes=(9, 2)), AllBlocksCleared())
+    assert rank.stream.counters.kinds == {"BlockStored": 1, "BlockRemoved": 1, "AllBlocksCleared": 1}
+    assert (rank.stream.counters.events, rank.stream.counters.unknown_removals) == (3, 1)
+
+
+@pytest.mark.parametrize("medium", [Medium.HOST, Medium.DISK, Medium.EXTERNAL, "TAPE"])
+def test_copies_in_other_tiers_give_no_credit_yet(rank, medium):
+    rank.live(0, blocks(1, 4, medium=medium))
+    assert rank.reuse(PROMPT) == 0
