@@ -305,6 +305,15 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+def _parse_yaml(text: str) -> object:
+    """Values of a YAML text; ValueError for whatever the parser trips over."""
+    try:
+        return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader underneath
+    except (yaml.YAMLError, LookupError, AttributeError, TypeError, RecursionError) as error:
+        # A value that does not fit its explicit tag escapes the parser as a plain Python error.
+        raise ValueError(str(error)) from error
+
+
 def load_fleet_config(text: str, file_name: str, environment: Mapping[str, str] | None = None) -> FleetConfig:
     """Parses a whole configuration or refuses it whole.
 
@@ -320,8 +329,8 @@ def load_fleet_config(text: str, file_name: str, environment: Mapping[str, str] 
         problem = f"longer than {MAX_TEXT_CHARS:,} characters"
         raise ConfigError(file_name=file_name, key_path="", value=f"{len(text):,} characters", problem=problem)
     try:
-        data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader underneath
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        data = _parse_yaml(text)
+    except ValueError as error:
         problem = "is no valid YAML; see examples/fleet.yaml"
         raise ConfigError(file_name=file_name, key_path="", value=str(error), problem=problem) from error
     return build_fleet_config({} if data is None else data, file_name, environment)
@@ -367,8 +376,8 @@ def apply_environment(data: Mapping[Any, Any], environment: Mapping[str, str]) -
 
 def _parse_value(name: str, text: str) -> object:
     try:
-        return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader underneath
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+        return _parse_yaml(text)
+    except ValueError as error:
         raise ConfigError(file_name="environment", key_path=name, value=text, problem="is no valid YAML") from error
 
 

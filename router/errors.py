@@ -18,6 +18,7 @@ Expected outcomes (no worker, cold prefix) are values inside the router; they be
 bodies have the form of the OpenAI API: `{"error": {"message", "type", "param", "code"}}`.
 """
 
+from reprlib import Repr
 from typing import ClassVar, TypedDict
 
 
@@ -38,6 +39,12 @@ class ErrorBody(TypedDict):
 
 #: Longest message sent to a client; a worker's answer quoted in it may be of any length.
 MAX_MESSAGE_CHARS = 2_000
+
+
+#: Shows a value in part: a configuration may hold one that is huge, or expands to one.
+_SHORT = Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
+_SHORT.maxlevel = 3
 
 
 def error_body(message: str, error_type: str, *, param: str | None = None, code: str | None = None) -> ErrorBody:
@@ -75,9 +82,7 @@ class ConfigError(DovecoteError):
     code = "invalid_config"
 
     def __init__(self, *, file_name: str, key_path: str, value: object, problem: str) -> None:
-        shown = repr(value)
-        if len(shown) > 120:
-            shown = shown[:119] + "…"
+        shown = _SHORT.repr(value)
         place = f"{file_name}: {key_path}" if key_path else file_name
         super().__init__(f"{place}: {shown}: {problem}", param=key_path or None)
         self.file_name = file_name

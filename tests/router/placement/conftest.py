@@ -70,9 +70,7 @@ class World:
         return target
 
     def report(self, target: Target, now_s=0.0, *, running=0, waiting=0, **more) -> None:
-        stimulus = LoadReported(
-            now_s=now_s, target=target, running_requests=running, waiting_requests=waiting, **more
-        )
+        stimulus = LoadReported(now_s=now_s, target=target, running_requests=running, waiting_requests=waiting, **more)
         assert self.placer.handle(stimulus) == ()
 
     def totals(self, target: Target, now_s=0.0):

@@ -77,7 +77,9 @@ def test_B05_two_routers_with_the_same_view_choose_the_same_rank_for_a_session(m
     home = routers[0].serve("r0", session="s", prompt_tokens=30_000)
     held = {home: 30_000}
     for turn in range(1, 9):
-        assert routers[turn % 2].serve(f"r{turn}", turn * 10.0, session="s", prompt_tokens=31_000, overlaps=held) == home
+        assert (
+            routers[turn % 2].serve(f"r{turn}", turn * 10.0, session="s", prompt_tokens=31_000, overlaps=held) == home
+        )
 
 
 def test_B06_a_session_sticks_to_its_rank_and_each_turn_renews_it(make_world):

@@ -10,9 +10,7 @@ COSTS = Coefficients(prefill_s_per_token=1e-3, attention_s_per_token_pair=0.0, f
 
 
 def overlap(confirmed, predicted, prompt=1_000):
-    return bound_overlap(
-        confirmed_tokens=confirmed, predicted_tokens=predicted, prompt_tokens=prompt, credit_ratio=0.5
-    )
+    return bound_overlap(confirmed_tokens=confirmed, predicted_tokens=predicted, prompt_tokens=prompt, credit_ratio=0.5)
 
 
 def report(**changes):

@@ -1,0 +1,241 @@
+"""Placement driven at random through every way a request can end, against a plain account of what is open.
+
+Never negative, zero at the end, released exactly once: and a ledger that breaks any of it turns the same run red.
+"""
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import Phase as Phases
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule, run_state_machine_as_test
+
+from router.fleet.rank import RankFacts
+from router.placement.instructions import Place, Reject, RejectReason
+from router.placement.ledger import Ledger, Phase
+from router.placement.placer import Placer, PlacerSettings
+from router.placement.stimuli import (
+    FirstToken,
+    FleetChanged,
+    LoadReported,
+    Outcome,
+    OutputProgressed,
+    RequestArrived,
+    RequestEnded,
+)
+from router.policy.catalogue import build_policy
+from wire.ids import RequestId, SessionId, Target, WorkerId
+
+TARGETS = tuple(Target(WorkerId(worker), rank) for worker in ("a", "b", "c") for rank in (0, 1))
+NAMES = tuple(RequestId(f"r{n}") for n in range(12))
+POLICIES = ("cache_affinity", "round_robin", "random", "least_load", "session_hash")
+
+names = st.sampled_from(NAMES)
+targets = st.sampled_from(TARGETS)
+counts = st.integers(0, 200_000)
+cached = st.none() | st.integers(-10, 5_000)
+chains = st.integers(0, 6).map(lambda blocks: tuple(range(100, 100 + blocks)))
+
+
+class PlacementMachine(RuleBasedStateMachine):
+    """Any stimulus at any time; what is open is remembered beside in the plainest way."""
+
+    ledger_type: type[Ledger] = Ledger
+
+    def __init__(self):
+        super().__init__()
+        self.now_s = 0.0
+        self.open: dict[RequestId, Target] = {}
+        self.placed = 0
+        self.present: dict[Target, RankFacts] = {}
+
+    @initialize(policy=st.sampled_from(POLICIES))
+    def build(self, policy):
+        bounds = PlacerSettings(max_homes=3, max_predictions=3, max_decisions=8, home_idle_ttl_s=20.0)
+        self.ledger = self.ledger_type()
+        self.placer = Placer(policy=build_policy(policy), rng_seed=3, settings=bounds, ledger=self.ledger)
+        self.change_fleet({target: (True, False) for target in TARGETS[:4]})
+
+    @rule(by_s=st.floats(0.0, 15.0))
+    def let_time_pass(self, by_s):
+        self.now_s += by_s
+
+    @rule(fleet=st.dictionaries(targets, st.tuples(st.booleans(), st.booleans())))
+    def change_fleet(self, fleet):
+        self.present = {
+            target: RankFacts(target=target, url="http://x", models=("toy",), healthy=healthy, draining=draining)
+            for target, (healthy, draining) in fleet.items()
+        }
+        assert self.placer.handle(FleetChanged(now_s=self.now_s, ranks=tuple(self.present.values()))) == ()
+        self.open = {name: target for name, target in self.open.items() if target in self.present}
+
+    @rule(rank=targets, running=counts, waiting=counts, tokens=st.none() | counts, used=counts)
+    def report_load(self, rank, running, waiting, tokens, used):
+        report = LoadReported(
+            now_s=self.now_s,
+            target=rank,
+            running_requests=running,
+            waiting_requests=waiting,
+            waiting_tokens=tokens,
+            used_tokens=used,
+            capacity_tokens=100_000,
+        )
+        assert self.placer.handle(report) == ()
+
+    @rule(
+        name=names,
+        prompt_tokens=st.integers(0, 200_000),
+        overlaps=st.dictionaries(targets, st.integers(-5, 250_000), max_size=4),
+        session=st.none() | st.sampled_from("stuvw"),
+        excluded=st.frozensets(targets, max_size=3),
+        chain=chains,
+    )
+    def arrive(self, name, prompt_tokens, overlaps, session, excluded, chain):
+        arrival = RequestArrived(
+            now_s=self.now_s,
+            request_id=name,
+            model="toy",
+            prompt_tokens=prompt_tokens,
+            overlaps=overlaps,
+            session=None if session is None else SessionId(session),
+            excluded=excluded,
+            chain_hashes=chain,
+            chain_block_tokens=16,
+        )
+        (instruction,) = self.placer.handle(arrival)
+        decision = instruction.decision
+        assert 0 <= decision.predicted_cached_tokens <= max(0, prompt_tokens - 1)
+        if isinstance(instruction, Reject):
+            self.check_refusal(instruction, excluded)
+            return
+        assert isinstance(instruction, Place)
+        assert name not in self.open
+        facts = self.present[instruction.target]
+        assert facts.accepts_requests()
+        assert instruction.target not in excluded
+        assert decision.predicted_cached_tokens <= max(0, overlaps.get(instruction.target, 0))
+        self.open[name] = instruction.target
+        self.placed += 1
+
+    def check_refusal(self, refused, excluded):
+        if refused.reason is RejectReason.DUPLICATE_REQUEST:
+            assert refused.request_id in self.open
+            return
+        takers = {target for target, facts in self.present.items() if facts.accepts_requests()}
+        assert not takers - excluded
+
+    @rule(name=names, cached_tokens=cached)
+    def show_first_token(self, name, cached_tokens):
+        self.placer.handle(FirstToken(now_s=self.now_s, request_id=name, cached_tokens=cached_tokens))
+
+    @rule(name=names, output_tokens=st.integers(-5, 5_000))
+    def progress(self, name, output_tokens):
+        self.placer.handle(OutputProgressed(now_s=self.now_s, request_id=name, output_tokens=output_tokens))
+
+    @rule(name=names, outcome=st.sampled_from(Outcome), cached_tokens=cached, output=st.none() | st.integers(-5, 900))
+    def end(self, name, outcome, cached_tokens, output):
+        end = RequestEnded(
+            now_s=self.now_s, request_id=name, outcome=outcome, cached_tokens=cached_tokens, output_tokens=output
+        )
+        self.placer.handle(end)
+        self.open.pop(name, None)
+
+    @invariant()
+    def the_ledger_holds_what_is_open_and_nothing_else(self):
+        assert set(self.ledger.open_requests()) == set(self.open)
+        assert self.ledger.reserved_total == self.placed
+        assert self.ledger.released_total == self.placed - len(self.open)
+        self.placer.check_invariants()
+
+    @invariant()
+    def every_rank_carries_its_own_requests_and_no_negative_load(self):
+        for target in TARGETS:
+            totals = self.ledger.totals(target, self.now_s)
+            mine = [name for name, where in self.open.items() if where == target]
+            decoding = [name for name in mine if self.ledger.find(name).phase is Phase.DECODE]
+            assert totals.open_requests == len(mine)
+            assert totals.decoding_requests == len(decoding)
+            figures = (totals.waiting_s, totals.waiting_tokens, totals.context_tokens, totals.remaining_output_tokens)
+            assert min(figures) >= 0
+            if not mine:
+                assert figures == (0, 0, 0, 0)
+
+    @invariant()
+    def everything_kept_is_bounded(self):
+        assert len(self.placer.homes) <= 3
+        assert len(self.placer.residency) <= 3
+        assert len(self.placer.decisions) <= 8
+
+    def teardown(self):
+        for name in list(self.open):
+            self.placer.handle(RequestEnded(now_s=self.now_s, request_id=name, outcome=Outcome.CANCELLED))
+        assert len(self.ledger) == 0
+        assert self.ledger.released_total == self.ledger.reserved_total
+        assert all(self.ledger.totals(target, self.now_s).open_requests == 0 for target in TARGETS)
+
+
+RUN = settings(max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+#: Mutants have to be caught, not told about: no database, no shrinking to a fine example.
+HUNT = settings(RUN, max_examples=200, database=None, print_blob=False, phases=(Phases.explicit, Phases.generate))
+
+TestPlacement = PlacementMachine.TestCase
+TestPlacement.settings = RUN
+
+
+class LeavesLoadOfLostRanks(Ledger):
+    """Mutant: a rank that vanishes keeps its requests charged."""
+
+    def release_target(self, target, now_s):
+        return ()
+
+
+class ReleasesTwice(Ledger):
+    """Mutant: a request stays open after its release, so that a second one counts too."""
+
+    def release(self, request_id, now_s):
+        kept = self.find(request_id)
+        released = super().release(request_id, now_s)
+        if kept is not None:
+            self._open[request_id] = kept
+        return released
+
+
+class KeepsPrefillAfterFirstToken(Ledger):
+    """Mutant: the first token does not take the prefill part off."""
+
+    def start_decode(self, request_id, now_s):
+        kept = self.find(request_id)
+        started = super().start_decode(request_id, now_s)
+        if started:
+            self._accounts[kept.target].prefilling[request_id] = kept
+        return started
+
+
+class ForgetsTheDecodePart(Ledger):
+    """Mutant: a request that generates is not taken off at its end."""
+
+    def release(self, request_id, now_s):
+        entry = self.find(request_id)
+        if entry is not None and entry.phase is Phase.DECODE:
+            return None
+        return super().release(request_id, now_s)
+
+
+class CountsNegative(Ledger):
+    """Mutant: progress takes more off than is there."""
+
+    def record_output(self, request_id, output_tokens):
+        known = super().record_output(request_id, output_tokens)
+        if known:
+            account = self._accounts[self.find(request_id).target]
+            account.remaining_output_tokens -= output_tokens
+        return known
+
+
+@pytest.mark.parametrize(
+    "mutant",
+    [LeavesLoadOfLostRanks, ReleasesTwice, KeepsPrefillAfterFirstToken, ForgetsTheDecodePart, CountsNegative],
+)
+def test_a_ledger_that_does_not_release_exactly_once_is_caught(mutant):
+    machine = type("Mutated", (PlacementMachine,), {"ledger_type": mutant})
+    with pytest.raises((AssertionError, KeyError, ExceptionGroup)):
+        run_state_machine_as_test(machine, settings=HUNT)

@@ -1,0 +1,27 @@
+"""A name in the configuration becomes a policy, or an error that names the valid ones."""
+
+import pytest
+
+from router.config import Coefficients, PolicyName, PolicyWeights
+from router.errors import ConfigError
+from router.policy.catalogue import build_policy
+
+
+@pytest.mark.parametrize("name", [name.value for name in PolicyName])
+def test_every_name_builds_its_policy(name):
+    assert build_policy(name).name == name
+
+
+def test_weights_and_coefficients_are_handed_on():
+    costs = Coefficients(prefill_s_per_token=0.5)
+    assert build_policy("cache_affinity", PolicyWeights(wait=2.0), costs).coefficients == costs
+
+
+@pytest.mark.parametrize(("name", "guess"), [("round-robin", "did you mean 'round_robin'? "), ("zzz", "")])
+def test_an_unknown_name_is_answered_with_the_valid_ones(name, guess):
+    with pytest.raises(ConfigError) as caught:
+        build_policy(name)
+    assert str(caught.value) == (
+        f"policy catalogue: policy.name: '{name}': {guess}valid: cache_affinity, round_robin, random, least_load, "
+        "session_hash"
+    )

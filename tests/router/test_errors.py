@@ -1,0 +1,78 @@
+"""The tree in the docstring is the tree in the code, and every body has OpenAI's form."""
+
+import inspect
+import re
+
+import pytest
+
+import router.errors
+from router.errors import (
+    MAX_MESSAGE_CHARS,
+    AllUnhealthyError,
+    ConfigError,
+    DovecoteError,
+    FleetError,
+    IllegalTransitionError,
+    UnknownModelError,
+    UpstreamTimeoutError,
+    error_body,
+)
+
+
+def all_errors():
+    return [
+        value for _, value in inspect.getmembers(router.errors, inspect.isclass) if issubclass(value, DovecoteError)
+    ]
+
+
+def test_the_docstring_draws_the_tree_as_it_is():
+    drawn, path = {}, {}
+    for line in router.errors.__doc__.splitlines():
+        if match := re.match(r"^( {4}[│├└─ ]*)(\w+Error)\b(.*)$", line):
+            depth = len(match[1]) // 4
+            path[depth] = match[2]
+            drawn[match[2]] = (path.get(depth - 1), match[3].split())
+    assert set(drawn) == {error.__name__ for error in all_errors()}
+    for error in all_errors():
+        parent, words = drawn[error.__name__]
+        assert (parent or "Exception") == error.__base__.__name__
+        if error is not ConfigError:
+            assert words[:2] == [str(error.status_code), error.code]
+
+
+def test_a_body_has_the_form_of_the_openai_api():
+    assert UnknownModelError("no model of that name", param="model").to_body() == {
+        "error": {
+            "message": "no model of that name",
+            "type": "invalid_request_error",
+            "param": "model",
+            "code": "model_not_found",
+        }
+    }
+    assert error_body("m", "t") == {"error": {"message": "m", "type": "t", "param": None, "code": None}}
+
+
+def test_a_long_message_is_cut():
+    message = error_body("x" * 5_000, "t")["error"]["message"]
+    assert len(message) == MAX_MESSAGE_CHARS
+    assert message.endswith("…")
+
+
+@pytest.mark.parametrize("error", [FleetError("none", retry_after_s=7), AllUnhealthyError("none", retry_after_s=7)])
+def test_a_fleet_without_a_worker_says_when_to_come_back(error):
+    assert error.status_code == 503
+    assert error.headers == {"retry-after": "7"}
+
+
+def test_other_errors_add_no_headers():
+    assert UpstreamTimeoutError("late").headers == {}
+
+
+def test_an_illegal_transition_tells_its_story():
+    error = IllegalTransitionError(subject="r1", state="gone", stimulus="FirstToken", history=("placed", "ended"))
+    assert str(error) == "r1 cannot take FirstToken in state gone; before that: placed; ended"
+    assert "before that: none" in str(IllegalTransitionError(subject="r", state="s", stimulus="t"))
+
+
+def test_a_config_error_without_a_key_names_the_file_only():
+    assert str(ConfigError(file_name="f", key_path="", value=1, problem="p")) == "f: 1: p"
