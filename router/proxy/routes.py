@@ -66,11 +66,12 @@ class HotRoutes:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
-        is_hot = scope["type"] == "http" and scope["method"] == "POST" and scope["path"] in HOT_PATHS
-        if not is_hot:
+        if scope["type"] != "http" or scope["path"] not in HOT_PATHS:
             await self._inner(scope, receive, send)
-            return
-        await _Request(self._parts, self.running, scope, receive, send).serve()
+        elif scope["method"] != "POST":
+            await respond.send_error(send, WrongMethodError("this path takes POST"), {b"allow": b"POST"})
+        else:
+            await _Request(self._parts, self.running, scope, receive, send).serve()
 
 
 class _Request:
@@ -263,6 +264,14 @@ class UnsupportedEncodingError(DovecoteError):
     status_code = 415
     error_type = "invalid_request_error"
     code = "unsupported_encoding"
+
+
+class WrongMethodError(DovecoteError):
+    """A path that takes POST was asked with another method."""
+
+    status_code = 405
+    error_type = "invalid_request_error"
+    code = "method_not_allowed"
 
 
 _OUTCOMES: dict[type[DovecoteError], tuple[Outcome, RequestOutcome]] = {

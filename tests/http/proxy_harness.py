@@ -1,0 +1,80 @@
+"""A router in front of fake engines: under an ASGI transport, or on a socket of its own."""
+
+import asyncio
+import socket
+from contextlib import asynccontextmanager
+
+import httpx
+import uvicorn
+from fake_engine import MODEL
+
+from router.app import Router
+from router.config import build_fleet_config
+from router.server import uvicorn_config
+
+CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
+DEADLINE_S = 10.0
+
+
+async def eventually(condition):
+    """Wait until something holds; a deadline keeps a broken test from hanging."""
+    async with asyncio.timeout(DEADLINE_S):
+        while not condition():  # noqa: ASYNC110  (the conditions are of many kinds)
+            await asyncio.sleep(0.005)
+
+
+def value(router, name, **labels):
+    """A sample of the metrics page, 0 where it is absent."""
+    return router.metrics.registry.get_sample_value("dovecote_router_" + name, labels) or 0.0
+
+
+def check_idle(router):
+    """Nothing is charged and nothing runs: every path released exactly once."""
+    router.placer.check_invariants()
+    assert router.placer.ledger.open_requests() == ()
+    assert set(router._count_running().values()) <= {0}
+    assert router.placer.ignored.late == 0
+
+
+def config_for(urls, **sections):
+    workers = [{"url": url, "id": f"w{place}"} for place, url in enumerate(urls)]
+    probes = {"interval_s": 60.0, "unhealthy_after": 3}
+    return build_fleet_config({"workers": workers, "probes": probes} | sections, "test")
+
+
+class Client(httpx.AsyncClient):
+    """Client of a router, which it carries along."""
+
+    def __init__(self, router, **arguments):
+        super().__init__(**arguments, timeout=DEADLINE_S, trust_env=False)
+        self.router = router
+
+    async def chat(self, **fields):
+        return await self.post("/v1/chat/completions", json=CHAT | fields)
+
+
+@asynccontextmanager
+async def in_process(urls, **sections):
+    """A router under an ASGI transport; what it leaves charged fails the test."""
+    router = Router(config_for(urls, **sections))
+    async with router.control.router.lifespan_context(router.control):
+        transport = httpx.ASGITransport(app=router, raise_app_exceptions=True)
+        async with Client(router, transport=transport, base_url="http://router") as client:
+            yield client
+            check_idle(router)
+
+
+@asynccontextmanager
+async def on_socket(urls, **sections):
+    """A router on a real socket, for what only sockets do: pieces, disconnects, slow readers."""
+    router = Router(config_for(urls, **sections))
+    server = uvicorn.Server(uvicorn_config(router, "warning"))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        task = asyncio.create_task(server._serve([listener]))
+        await eventually(lambda: server.started or task.done())
+        async with Client(router, base_url=f"http://127.0.0.1:{listener.getsockname()[1]}") as client:
+            yield client
+            await eventually(lambda: not router.placer.ledger.open_requests())
+            check_idle(router)
+        server.should_exit = True
+        await task

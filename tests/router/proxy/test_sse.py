@@ -1,0 +1,188 @@
+"""Streams are read in any cut and leave byte for byte as they came."""
+
+import json
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.proxy.sse import MAX_EVENT_BYTES, StreamScanner, Usage, looks_like_stream, read_usage
+
+
+def event(payload, newline=b"\n"):
+    text = payload if isinstance(payload, bytes) else json.dumps(payload, ensure_ascii=False).encode()
+    return b"data: " + text + newline + newline
+
+
+def chunk(content="", *, finish=None, index=0, **more):
+    return {"id": "c", "choices": [{"index": index, "delta": {"content": content}, "finish_reason": finish}], **more}
+
+
+USAGE = {
+    "prompt_tokens": 20,
+    "completion_tokens": 3,
+    "total_tokens": 23,
+    "prompt_tokens_details": {"cached_tokens": 16},
+}
+ROLE = event(
+    {"id": "c", "choices": [{"index": 0, "delta": {"role": "assistant", "content": ""}, "finish_reason": None}]}
+)
+USAGE_CHUNK = event({"id": "c", "choices": [], "usage": USAGE})
+DONE = event(b"[DONE]")
+STREAM = [ROLE, event(chunk("日本")), event(chunk("語 🐦")), event(chunk("", finish="stop")), USAGE_CHUNK, DONE]
+
+
+def relay(scanner, pieces):
+    return b"".join([*(scanner.feed(piece) for piece in pieces), scanner.finish()])
+
+
+def cut(data, places):
+    edges = sorted({0, len(data), *(place % (len(data) + 1) for place in places)})
+    return [data[start:end] for start, end in pairwise(edges)]
+
+
+@pytest.mark.parametrize("drops", [False, True])
+@pytest.mark.parametrize("newline", [b"\n", b"\r\n"])
+def test_C11_a_stream_split_at_every_byte_leaves_unchanged_and_reads_the_same(drops, newline):
+    data = b"".join(STREAM).replace(b"\n", newline)
+    wanted = data.replace(USAGE_CHUNK.replace(b"\n", newline), b"") if drops else data
+    for place in range(len(data) + 1):
+        scanner = StreamScanner(drop_usage_chunk=drops)
+        assert relay(scanner, [data[:place], data[place:]]) == wanted
+        assert scanner.usage == Usage(20, 3, 16)
+        assert scanner.is_done
+        assert scanner.has_output
+
+
+@given(
+    places=st.lists(st.integers(min_value=0, max_value=10_000), max_size=40), crlf=st.booleans(), drops=st.booleans()
+)
+def test_any_cut_gives_the_same_bytes_and_the_same_reading(places, crlf, drops):
+    newline = b"\r\n" if crlf else b"\n"
+    data = b"".join(STREAM).replace(b"\n", newline)
+    wanted = data.replace(USAGE_CHUNK.replace(b"\n", newline), b"") if drops else data
+    scanner = StreamScanner(drop_usage_chunk=drops)
+    assert relay(scanner, cut(data, places)) == wanted
+    assert (scanner.usage, scanner.is_complete, scanner.has_error) == (Usage(20, 3, 16), True, False)
+
+
+@given(pieces=st.lists(st.binary(max_size=60), max_size=20), drops=st.booleans())
+def test_any_bytes_pass_unharmed(pieces, drops):
+    scanner = StreamScanner(drop_usage_chunk=drops)
+    assert relay(scanner, pieces) == b"".join(pieces)
+
+
+@given(
+    events=st.lists(
+        st.sampled_from([*STREAM, event(b"{broken"), b": ping\n\n", event(b"[1,2]"), b"\n\n"]), max_size=12
+    ),
+    places=st.lists(st.integers(min_value=0, max_value=10_000), max_size=20),
+)
+def test_only_usage_chunks_are_left_out(events, places):
+    scanner = StreamScanner(drop_usage_chunk=True)
+    assert relay(scanner, cut(b"".join(events), places)) == b"".join(entry for entry in events if entry != USAGE_CHUNK)
+
+
+def test_nothing_is_held_back_when_nothing_is_to_be_left_out():
+    scanner = StreamScanner()
+    assert scanner.feed(b"data: {") == b"data: {"
+
+
+def test_an_endless_event_is_forwarded_unread_and_the_next_one_is_read_again():
+    head = b"data: " + b"x" * (MAX_EVENT_BYTES + 10)
+    for drops in (False, True):
+        scanner = StreamScanner(drop_usage_chunk=drops)
+        pieces = [head, b"y" * 100, b"zz\n", b"\n" + USAGE_CHUNK[:10], USAGE_CHUNK[10:], DONE]
+        wanted = b"".join(pieces) if not drops else b"".join(pieces).replace(USAGE_CHUNK, b"")
+        assert relay(scanner, pieces) == wanted
+        assert scanner.usage == Usage(20, 3, 16)
+        assert scanner.is_done
+
+
+def test_role_and_empty_text_are_no_output():
+    scanner = StreamScanner()
+    scanner.feed(ROLE)
+    assert not scanner.has_output
+    scanner.feed(event(chunk("a")))
+    assert scanner.has_output
+
+
+def test_tool_calls_and_reasoning_are_output():
+    for delta in ({"tool_calls": [{"index": 0}]}, {"reasoning_content": "hm"}):
+        scanner = StreamScanner()
+        scanner.feed(event({"choices": [{"index": 0, "delta": delta, "finish_reason": None}]}))
+        assert scanner.has_output
+
+
+def test_text_completions_are_read_too():
+    scanner = StreamScanner()
+    scanner.feed(event({"choices": [{"index": 0, "text": "a", "finish_reason": None}]}))
+    assert scanner.has_output
+    assert scanner.output_chunks == 1
+
+
+def test_C12_an_answer_is_complete_with_done_or_with_the_end_of_all_its_choices():
+    cut_off = StreamScanner()
+    relay(cut_off, [ROLE, event(chunk("a"))])
+    assert not cut_off.is_complete
+    finished = StreamScanner()
+    relay(finished, [ROLE, event(chunk("a")), event(chunk(finish="length"))])
+    assert finished.is_complete
+    one_of_two = StreamScanner(choices=2)
+    relay(one_of_two, [event(chunk("a")), event(chunk(finish="stop", index=1))])
+    assert not one_of_two.is_complete
+
+
+def test_an_error_event_of_the_engine_is_noticed():
+    scanner = StreamScanner()
+    relay(scanner, [ROLE, event(chunk("a")), event({"error": {"message": "out of memory"}})])
+    assert scanner.has_error
+
+
+def test_words_of_the_protocol_inside_the_text_mean_nothing():
+    scanner = StreamScanner(drop_usage_chunk=True)
+    spoken = event(chunk('say [DONE] and "usage":{} and "finish_reason":"stop" and "choices":[]'))
+    assert relay(scanner, [ROLE, event(chunk("a")), spoken]) == b"".join([ROLE, event(chunk("a")), spoken])
+    assert not scanner.is_complete
+    assert scanner.usage is None
+
+
+def test_continuous_usage_keeps_its_chunks():
+    scanner = StreamScanner(drop_usage_chunk=True)
+    counted = event(chunk("a", usage=USAGE))
+    assert relay(scanner, [counted]) == counted
+    assert scanner.usage == Usage(20, 3, 16)
+
+
+def test_output_tokens_are_the_engines_count_else_the_chunks():
+    scanner = StreamScanner()
+    relay(scanner, [ROLE, *[event(chunk("a"))] * 5])
+    assert scanner.to_usage().completion_tokens == 6
+    relay(scanner, [USAGE_CHUNK])
+    assert scanner.to_usage() == Usage(20, 3, 16)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        3,
+        "x",
+        [],
+        {"prompt_tokens": -1},
+        {"prompt_tokens_details": None},
+        {"prompt_tokens_details": {"cached_tokens": "9"}},
+    ],
+)
+def test_odd_usage_has_no_counts(value):
+    usage = read_usage(value)
+    assert usage is None or usage == Usage()
+
+
+@pytest.mark.parametrize(
+    ("head", "wanted"),
+    [(b"data: x", True), (b"d", True), (b": ping", True), (b"", True), (b"{", False), (b"<html>", False)],
+)
+def test_the_first_bytes_tell_a_stream_from_garbage(head, wanted):
+    assert looks_like_stream(head) is wanted
