@@ -33,7 +33,10 @@ def demo(
     seed: Annotated[int, typer.Option(help="Of the generated sessions, the arrivals and the engines' weights.")] = 1,
     prompt_ratio: Annotated[float | None, typer.Option(help="Multiplies prompt and output lengths.")] = None,
     time_ratio: Annotated[float | None, typer.Option(help="Multiplies think times.")] = None,
-    policy: Annotated[list[str] | None, typer.Option(help="Policies to compare, in this order; repeatable.")] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option("--policy", "--policy-compare", help="Policies to compare, in this order; repeatable."),
+    ] = None,
     forward: Annotated[ForwardName | None, typer.Option(help="Forward of the engines, whatever --timed says.")] = None,
     keep: Annotated[bool, typer.Option("--keep", help="Leave the last fleet up until Ctrl-C.")] = False,
 ) -> None:
@@ -76,7 +79,7 @@ async def _run_until_signal(comparison: Comparison, console: Console, *, keep: b
             if not received:
                 raise
             console.print("stopping all processes")
-            return SIGNAL_EXIT_BASE + received[0]
+            return SIGNAL_EXIT_BASE + received[0] if comparison.exit_code is None else comparison.exit_code
         except ChildEndedError as error:
             console.print(str(error), markup=False, highlight=False)
             return 1

@@ -47,6 +47,8 @@ class Comparison:
 
     def __init__(self, plan: DemoPlan, policies: Sequence[str], console: Console, clock: Callable[[], float]) -> None:
         self._plan, self._policies, self._console, self._clock = plan, policies, console, clock
+        #: Exit code of a comparison whose table was shown; None before.
+        self.exit_code: int | None = None
 
     async def carry_out(self, children: Children, *, keep: bool) -> int:
         """Run all policies and show the table; the exit code, 1 when too many requests failed.
@@ -64,10 +66,11 @@ class Comparison:
                 runs.append(await self._run_policy(policy, children, fleet, router, http))
             show_table(self._console, [run.summary for run in runs])
             await self._explain(http, router, runs[-1].replies)
+            self.exit_code = int(any(run.summary.failed_ratio > MAX_FAILED_RATIO for run in runs))
             if keep:
                 self._console.print("The last fleet stays up; Ctrl-C ends it.")
                 await _unless_child_ends(children, asyncio.Event().wait())
-        return int(any(run.summary.failed_ratio > MAX_FAILED_RATIO for run in runs))
+        return self.exit_code
 
     async def _start(self, fleet: DemoFleet, policy: str) -> Child:
         plan = self._plan
@@ -102,7 +105,7 @@ class Comparison:
             if response.status != 200:
                 self._console.print(f"the router no longer has it (HTTP {response.status})")
                 return
-            self._console.print(describe_decision(await response.json()), markup=False, highlight=False)
+            self._console.print(describe_decision(await response.json()), markup=False, highlight=False, soft_wrap=True)
 
 
 def most_telling(replies: Sequence[Reply]) -> Reply | None:

@@ -87,7 +87,7 @@ def default_traffic(form: TraceForm | None, *, full_size: bool) -> Traffic:
             return Traffic(12, scale, arrival_s=0.2)
         return Traffic(24, TraceScale(1.0, 0.02, 2.0, max_turns=10), arrival_s=0.1)
     if form in (None, TraceForm.WEKA):
-        return Traffic(24, TraceScale(1 / 32, 0.02, 1.5, max_prompt_tokens=6_000, max_turns=12), arrival_s=0.1)
+        return Traffic(20, TraceScale(1 / 32, 0.02, 1.5, max_prompt_tokens=4_500, max_turns=8), arrival_s=0.1)
     return Traffic(24, TraceScale(0.5, 0.05, 1.0, max_prompt_tokens=6_000, max_turns=12), arrival_s=0.1)
 
 

@@ -21,6 +21,7 @@ def show_plan(console: Console, plan: DemoPlan) -> None:
         f"{len(plan.sessions)} sessions and {agents} sub-agents, {plan.requests} requests a policy, "
         f"longest prompt about {largest:,} tokens; {plan.source}",
         markup=False,
+        soft_wrap=True,
     )
     console.print(
         f"{plan.replicas} replicas x {plan.ranks} ranks, {plan.forward} forward, "
@@ -39,12 +40,14 @@ def show_table(console: Console, summaries: Sequence[Summary]) -> None:
     console.print(table)
 
 
-def describe_decision(decision: Mapping[str, Any]) -> str:
-    """A decision of `/v1/decisions/{request_id}` in words: the reason, then the cheapest candidates."""
+def describe_decision(record: Mapping[str, Any]) -> str:
+    """An answer of `/v1/decisions/{request_id}` in words: the reason, then the cheapest candidates."""
+    inner = record.get("decision")
+    decision = inner if isinstance(inner, Mapping) else record
     lines = [f"reason:  {decision.get('reason', 'not given')}"]
-    predicted, actual = decision.get("predicted_cached_tokens"), decision.get("actual_cached_tokens")
-    if predicted is not None:
-        lines.append(f"cached tokens:  {predicted} predicted, {'not known' if actual is None else actual} actual")
+    actual, accuracy = record.get("actual_cached_tokens"), record.get("accuracy")
+    predicted = decision.get("predicted_cached_tokens")
+    lines.append(f"cached tokens:  {predicted} predicted, {actual} reported by the engine ({accuracy})")
     candidates = [item for item in decision.get("candidates") or () if isinstance(item, Mapping)]
     candidates.sort(key=lambda item: float(item.get("total_s") or 0.0))
     lines.extend(_describe_candidate(item) for item in candidates[:SHOWN_CANDIDATES])

@@ -66,15 +66,12 @@ def test_a_decision_is_told_by_its_reason_and_its_cheapest_candidates():
     far = {"target": {"worker": "b", "dp_rank": 1}, "overlap_tokens": 0, "terms": {"reuse": 0.2}, "total_s": 0.2}
     terms = {"reuse": 0.01, "wait": 0.0}
     near = {"target": {"worker": "a", "dp_rank": 0}, "overlap_tokens": 640, "terms": terms, "total_s": 0.01}
-    decision = {
-        "reason": "most of the prompt is resident",
-        "predicted_cached_tokens": 640,
-        "actual_cached_tokens": None,
-        "candidates": [far, near],
-    }
-    lines = describe_decision(decision).splitlines()
+    reason = "most of the prompt is resident"
+    decision = {"reason": reason, "predicted_cached_tokens": 640, "candidates": [far, near]}
+    record = {"decision": decision, "actual_cached_tokens": 640, "accuracy": "exact", "ttft_s": 0.1}
+    lines = describe_decision(record).splitlines()
     assert lines[0] == "reason:  most of the prompt is resident"
-    assert lines[1] == "cached tokens:  640 predicted, not known actual"
+    assert lines[1] == "cached tokens:  640 predicted, 640 reported by the engine (exact)"
     assert lines[2] == "  a rank 0: 10.0 ms, 640 tokens resident (reuse 10.0, wait 0.0)"
     assert lines[3].startswith("  b rank 1: 200.0 ms")
 
