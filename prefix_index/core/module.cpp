@@ -8,6 +8,8 @@
 #include <bit>
 #include <cstdint>
 #include <cstring>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "xxh3.hpp"
@@ -24,7 +26,9 @@ void write_little(unsigned char* to, std::uint64_t value) {
 }
 
 // Hash of each full block of `tokens`, chained: XXH3-64 of (hash before, 8 bytes; tokens, 4 bytes each).
-std::vector<std::uint64_t> chain(const std::uint32_t* tokens, std::size_t count, std::size_t block_tokens,
+// `block_tokens` is a constant of the type for the usual sizes, so that the compiler unrolls the hash.
+template <typename Size>
+std::vector<std::uint64_t> chain(const std::uint32_t* tokens, std::size_t count, Size block_tokens,
                                  std::uint64_t parent) {
   std::vector<std::uint64_t> hashes;
   hashes.reserve(count / block_tokens);
@@ -38,10 +42,21 @@ std::vector<std::uint64_t> chain(const std::uint32_t* tokens, std::size_t count,
         std::swap(block[at + 1], block[at + 2]);
       }
     }
-    parent = dovecote::xxh3::hash(block.data(), block.size(), 0);
+    parent = dovecote::xxh3::hash(block.data(), 8 + 4 * block_tokens, 0);
     hashes.push_back(parent);
   }
   return hashes;
+}
+
+template <std::size_t kTokens>
+using Constant = std::integral_constant<std::size_t, kTokens>;
+
+std::vector<std::uint64_t> chain_any(const std::uint32_t* tokens, std::size_t count, std::size_t block_tokens,
+                                     std::uint64_t parent) {
+  if (block_tokens == 16) return chain(tokens, count, Constant<16>{}, parent);
+  if (block_tokens == 32) return chain(tokens, count, Constant<32>{}, parent);
+  if (block_tokens == 64) return chain(tokens, count, Constant<64>{}, parent);
+  return chain(tokens, count, block_tokens, parent);
 }
 
 std::vector<std::uint64_t> block_hashes(const Tokens& tokens, std::size_t block_tokens, std::uint64_t seed) {
@@ -50,7 +65,7 @@ std::vector<std::uint64_t> block_hashes(const Tokens& tokens, std::size_t block_
   const std::uint32_t* data = tokens.data();
   const std::size_t count = tokens.shape(0);
   nb::gil_scoped_release released;
-  return chain(data, count, block_tokens, seed);
+  return chain_any(data, count, block_tokens, seed);
 }
 
 std::uint64_t xxh3_64(nb::bytes data, std::uint64_t seed) {
