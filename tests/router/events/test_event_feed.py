@@ -1,0 +1,275 @@
+"""The event thread over real sockets: order, gaps, replays, restarts, garbage."""
+
+import time
+from contextlib import contextmanager
+
+import pytest
+import zmq
+from publisher_fake import BLOCK_TOKENS, Publisher, removed, stored, tokens
+
+from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
+from prefix_index.trust import Trust
+from router.events import EventFeed, RankSource
+from wire.block_hash import namespace_seed
+from wire.ids import Target, WorkerId
+
+MODEL = "toy"
+TARGET = Target(WorkerId("w"), 0)
+
+
+def chain(blocks):
+    ids = tokens(blocks)
+    hashes = tuple(block_hashes(ids, BLOCK_TOKENS, namespace_seed(MODEL)))
+    return BlockChain(block_tokens=BLOCK_TOKENS, hashes=hashes, token_count=len(ids))
+
+
+def source(publisher, target=TARGET, **more):
+    fields = {"endpoint": publisher.endpoint, "replay_endpoint": publisher.replay_endpoint} | more
+    return RankSource(target=target, model=MODEL, **fields)
+
+
+def wait_until(condition):
+    deadline_s = time.monotonic() + 10
+    while not condition():
+        assert time.monotonic() < deadline_s, "nothing came of it"
+        time.sleep(0.002)
+
+
+class Fleet:
+    """A feed, its index and the publishers it follows."""
+
+    def __init__(self, context, feed, index):
+        self.context, self.feed, self.index = context, feed, index
+        self.publishers = []
+
+    def publisher(self, **arguments):
+        self.publishers.append(Publisher(self.context, **arguments))
+        return self.publishers[-1]
+
+    def follow(self, publisher, target=TARGET, **more):
+        self.feed.connect(source(publisher, target, **more))
+
+    def restart(self, publisher, **arguments):
+        """Close it and open a new process at the same addresses."""
+        publisher.close()
+        self.publishers.remove(publisher)
+        ports = (int(address.rpartition(":")[2]) for address in (publisher.endpoint, publisher.replay_endpoint))
+        port, replay_port = ports
+        return self.publisher(port=port, replay_port=replay_port, **arguments)
+
+    def view(self, target=TARGET):
+        return next(view for view in self.feed.to_views() if view.target == target)
+
+    def reuse(self, blocks=8, target=TARGET):
+        return self.feed.find_reuse((chain(blocks),)).get(target, 0)
+
+    def wait_for_reuse(self, wanted_tokens, blocks=8):
+        wait_until(lambda: self.reuse(blocks) == wanted_tokens)
+
+    def wait_until_connected(self, publisher):
+        """A catch-up is asked for as soon as the event socket is connected."""
+        wait_until(lambda: publisher.asked)
+
+
+@contextmanager
+def running_fleet(**arguments):
+    context = zmq.Context()
+    index = NaivePrefixIndex()
+    feed = EventFeed(index, **arguments)
+    feed.start()
+    fleet = Fleet(context, feed, index)
+    try:
+        yield fleet
+        index.check_invariants()
+    finally:
+        feed.stop()
+        for publisher in fleet.publishers:
+            publisher.close()
+        context.destroy(linger=0)
+
+
+@pytest.fixture
+def fleet():
+    with running_fleet() as fleet:
+        yield fleet
+
+
+def test_live_batches_become_reuse(fleet):
+    engine = fleet.publisher()
+    fleet.follow(engine)
+    fleet.wait_until_connected(engine)
+    engine.start()
+    engine.publish(stored(0, 4))
+    fleet.wait_for_reuse(16)
+    engine.publish(removed(3))
+    fleet.wait_for_reuse(12)
+    assert fleet.view().trust is Trust.EXACT
+    assert fleet.view().events == {"AllBlocksCleared": 1, "BlockStored": 1, "BlockRemoved": 1}
+
+
+def test_what_was_published_before_the_router_came_is_read_at_once(fleet):
+    engine = fleet.publisher()
+    engine.start()
+    engine.publish(stored(0, 3))
+    fleet.follow(engine)
+    fleet.wait_for_reuse(12)
+    assert fleet.view().trust is Trust.EXACT
+    engine.publish(stored(3))
+    fleet.wait_for_reuse(16)
+    assert fleet.view().resets == 0
+
+
+def test_A02_a_first_number_above_zero_without_its_start_is_a_lower_bound(fleet):
+    engine = fleet.publisher(keeps=2)
+    engine.start()
+    engine.publish(stored(0, 2))
+    engine.publish(stored(0, 1, base=900))
+    engine.publish(stored(1, 1, base=900))
+    fleet.follow(engine)
+    fleet.wait_for_reuse(8)
+    wait_until(lambda: fleet.view().trust is Trust.PARTIAL)
+
+
+def test_a_gap_is_filled_by_a_replay_exactly_once(fleet):
+    engine = fleet.publisher()
+    fleet.follow(engine)
+    fleet.wait_until_connected(engine)
+    engine.start()
+    engine.publish(stored(0, 2))
+    fleet.wait_for_reuse(8)
+    engine.publish(stored(2), lost=True)
+    engine.publish(stored(3), lost=True)
+    engine.publish(stored(4))
+    fleet.wait_for_reuse(20)
+    engine.publish(stored(5))
+    fleet.wait_for_reuse(24)
+    view = fleet.view()
+    assert (view.gaps, view.replays, view.trust) == (1, 1, Trust.EXACT)
+    assert view.events["BlockStored"] == 5
+
+
+def test_a_replay_that_nobody_answers_ends_in_time_and_trust_falls():
+    with running_fleet(replay_limit_s=0.3) as fleet:
+        engine = fleet.publisher(answers=False)
+        fleet.follow(engine)
+        fleet.wait_until_connected(engine)
+        engine.start()
+        engine.publish(stored(0, 2))
+        fleet.wait_for_reuse(8)
+        engine.publish(stored(2), lost=True)
+        engine.publish(stored(0, 1, base=500))
+        wait_until(lambda: fleet.view().trust is Trust.STALE)
+        assert fleet.reuse() == 0
+
+
+def test_a_restarted_engine_starts_without_credit_and_is_believed_again_by_its_own_events(fleet):
+    engine = fleet.publisher()
+    fleet.follow(engine)
+    fleet.wait_until_connected(engine)
+    engine.start()
+    engine.publish(stored(0, 4))
+    fleet.wait_for_reuse(16)
+    engine = fleet.restart(engine)
+    fleet.wait_for_reuse(0)
+    assert fleet.view().blocks == 0
+    fleet.wait_until_connected(engine)
+    engine.start()
+    engine.publish(stored(0, 2, base=700))
+    fleet.wait_for_reuse(8)
+    assert fleet.view().trust is Trust.EXACT
+
+
+def test_a_lost_engine_loses_credit_at_once_and_its_late_events_bring_nothing_back(fleet):
+    engine = fleet.publisher()
+    fleet.follow(engine)
+    fleet.wait_until_connected(engine)
+    engine.start()
+    engine.publish(stored(0, 4))
+    fleet.wait_for_reuse(16)
+    before = fleet.feed.find_position(TARGET)
+    fleet.feed.lose(TARGET)
+    assert fleet.reuse() == 0
+    assert fleet.feed.find_trust(TARGET) is Trust.LOST
+    assert fleet.feed.find_evidence(TARGET, before, time.monotonic()).cleared
+    # It was alive after all: what its buffer tells is read anew.
+    fleet.wait_for_reuse(16)
+
+
+def test_a_rank_that_is_not_followed_any_more_holds_nothing(fleet):
+    engine = fleet.publisher()
+    fleet.follow(engine)
+    engine.start()
+    engine.publish(stored(0, 4))
+    fleet.wait_for_reuse(16)
+    fleet.feed.disconnect(TARGET)
+    engine.publish(stored(4))
+    assert fleet.reuse() == 0
+    assert fleet.feed.to_views() == []
+    assert fleet.index.block_count(TARGET) == 0
+
+
+def test_corrupt_frames_and_payloads_are_counted_and_the_stream_goes_on(fleet):
+    engine = fleet.publisher()
+    fleet.follow(engine)
+    fleet.wait_until_connected(engine)
+    engine.start()
+    engine.pub.send_multipart([b"", b"short", b"x"])
+    engine.pub.send_multipart([b"only one frame"])
+    engine.publish_bytes(b"\xc1 not msgpack")
+    engine.publish(stored(0, 2))
+    wait_until(lambda: fleet.view().events.get("BlockStored") == 1)
+    assert sum(fleet.view().skipped.values()) == 3
+    # A batch that cannot be read may have held anything.
+    assert fleet.view().trust is Trust.STALE
+    assert fleet.reuse() == 0
+    engine.start()
+    engine.publish(stored(0, 2))
+    fleet.wait_for_reuse(8)
+
+
+def test_A22_every_rank_has_its_own_stream(fleet):
+    other = Target(WorkerId("w"), 1)
+    engines = [fleet.publisher(), fleet.publisher()]
+    for engine, target in zip(engines, (TARGET, other), strict=True):
+        fleet.follow(engine, target)
+        engine.start()
+    engines[0].publish(stored(0, 1))
+    engines[1].publish(stored(0, 3))
+    wait_until(lambda: fleet.feed.find_reuse((chain(8),)) == {TARGET: 4, other: 12})
+
+
+def test_an_engine_that_connects_finds_the_router_bound(fleet):
+    probe = fleet.context.socket(zmq.PUB)
+    endpoint = f"tcp://127.0.0.1:{probe.bind_to_random_port('tcp://127.0.0.1')}"
+    probe.close(linger=0)
+    fleet.feed.connect(RankSource(target=TARGET, model=MODEL, endpoint=endpoint, binds=True))
+    engine = fleet.publisher()
+    engine.pub.connect(endpoint)
+
+    def has_arrived():
+        engine.start()
+        return fleet.view().batches > 0
+
+    wait_until(has_arrived)
+    engine.publish(stored(0, 1))
+    fleet.wait_for_reuse(4)
+
+
+def test_an_address_that_cannot_be_used_leaves_the_rank_without_credit(fleet, caplog):
+    fleet.feed.connect(RankSource(target=TARGET, model=MODEL, endpoint="tcp://:no-port"))
+    wait_until(lambda: "event_socket_refused" in caplog.text)
+    assert fleet.feed.find_trust(TARGET) is Trust.LOST
+    other = Target(WorkerId("w"), 1)
+    engine = fleet.publisher()
+    fleet.follow(engine, other)
+    engine.start()
+    engine.publish(stored(0, 1))
+    wait_until(lambda: fleet.reuse(target=other) == 4)
+
+
+def test_stopping_ends_the_thread_with_streams_open(fleet):
+    engine = fleet.publisher()
+    fleet.follow(engine)
+    fleet.wait_until_connected(engine)
+    fleet.feed.stop()
+    assert not fleet.feed._thread.is_alive()
