@@ -1,0 +1,122 @@
+"""What engines say of themselves, in every shape they say it, and what they cannot make the router believe."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.control.facts import (
+    ContradictionError,
+    EventAddresses,
+    EventPorts,
+    WorkerFacts,
+    check_dp_size,
+    rank_endpoints,
+    read_facts,
+    shift_port,
+)
+
+URL = "http://10.0.0.7:30000"
+MODELS = {"data": [{"id": "base", "parent": None}, {"id": "lora", "parent": "base"}]}
+SGLANG = {
+    "served_model_name": "base",
+    "tokenizer_path": "/models/base",
+    "page_size": 1,
+    "dp_size": 2,
+    "max_total_num_tokens": 4_096,
+    "version": "0.5",
+    "kv_events": {
+        "publisher": "zmq",
+        "endpoint_host": "*",
+        "endpoint_port_base": 5557,
+        "topic": "kv",
+        "block_size": 16,
+        "dp_size": 2,
+        "replay_endpoint_host": "10.0.0.9",
+        "replay_endpoint_port_base": 6557,
+    },
+}
+
+
+def test_sglang_tells_its_ranks_sockets_and_block_size():
+    facts = read_facts(SGLANG, MODELS, None, url=URL)
+    assert facts.models == ("base", "lora")
+    assert facts.adapters == {"lora": "base"}
+    assert (facts.dp_size, facts.block_tokens, facts.capacity_tokens) == (2, 16, 4_096)
+    assert rank_endpoints(facts, 1) == ("tcp://10.0.0.7:5558", "tcp://10.0.0.9:6558", "kv")
+
+
+@pytest.mark.parametrize("host", ["*", "0.0.0.0", "::", "", None])
+def test_a_wildcard_host_is_the_workers_own(host):
+    facts = read_facts({"kv_events": {"endpoint_host": host, "endpoint_port_base": 1}}, MODELS, None, url=URL)
+    assert facts.events == EventPorts("10.0.0.7", 1)
+
+
+def test_vllm_lists_its_ranks():
+    sources = {"sources": [
+        {"dp_rank": 1, "endpoint": "tcp://*:5558", "replay_endpoint": "tcp://*:6558", "topic": "t"},
+        {"dp_rank": 0, "endpoint": "tcp://10.0.0.9:5557", "topic": "t"},
+    ]}  # fmt: skip
+    facts = read_facts(None, MODELS, sources, url=URL)
+    assert facts.events == EventAddresses(
+        (("tcp://10.0.0.9:5557", None), ("tcp://10.0.0.7:5558", "tcp://10.0.0.7:6558")), "t"
+    )
+    assert facts.dp_size == 2
+    assert rank_endpoints(facts, 2) is None
+
+
+@pytest.mark.parametrize(
+    ("info", "words"),
+    [
+        ({"kv_events": None}, "publishes no cache events"),
+        ({"kv_events": {"endpoint_port_base": "x"}}, "endpoint_port_base"),
+        ({"kv_events": SGLANG["kv_events"], "speculative_algorithm": "EAGLE3"}, "token pairs"),
+    ],
+)
+def test_why_there_are_no_events_is_said_in_words(info, words):
+    facts = read_facts(info, MODELS, None, url=URL)
+    assert facts.events is None
+    assert words in facts.events_absent
+
+
+def test_a_contradicting_dp_size_is_refused_with_both_values():
+    facts = WorkerFacts(models=("m",), dp_size=2)
+    check_dp_size(facts, None, "w")
+    check_dp_size(facts, 2, "w")
+    with pytest.raises(ContradictionError, match=r"4 in the configuration and 2"):
+        check_dp_size(facts, 4, "w")
+
+
+def test_a_start_mark_differs_after_a_restart():
+    first = read_facts({"start_time_s": 1.0}, MODELS, None, url=URL)
+    second = read_facts({"start_time_s": 2.0}, MODELS, None, url=URL)
+    assert first.start_mark != second.start_mark
+
+
+def test_addresses_of_later_ranks_are_ports_above():
+    assert shift_port("tcp://h:5557", 3) == "tcp://h:5560"
+    assert shift_port("inproc://x", 0) == "inproc://x"
+    assert shift_port("inproc://x", 2) == "inproc://x_dp2"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(
+            st.sampled_from(
+                ["data", "id", "parent", "kv_events", "dp_size", "endpoint", "sources", *SGLANG["kv_events"]]
+            ),
+            inner,
+            max_size=4,
+        )
+    ),
+    max_leaves=12,
+)
+
+
+@given(info=JSON, models=JSON, sources=JSON)
+def test_no_answer_of_an_engine_raises(info, models, sources):
+    facts = read_facts(info, models, sources, url=URL)
+    assert 1 <= facts.dp_size <= 1_024
+    for rank in range(3):
+        rank_endpoints(facts, rank)

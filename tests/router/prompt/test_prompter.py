@@ -1,0 +1,91 @@
+"""What a request's prompt is, or in one word why it cannot be known."""
+
+from array import array
+from pathlib import Path
+
+import pytest
+
+from router.prompt import ModelPrompts, PromptCatalogue, Prompter, PromptInput, Unrenderable
+from wire.block_hash import block_hashes, namespace_seed
+
+TOY = Path(__file__).parents[3] / "engine_shim/engine/tokenizer/toy"
+HELLO = [{"role": "user", "content": "hello"}]
+
+
+@pytest.fixture(scope="module")
+def prompter():
+    return Prompter.load(TOY)
+
+
+def test_a_chat_has_the_ids_of_its_rendered_text(prompter):
+    prompt = prompter.prepare(PromptInput(messages=HELLO))
+    assert prompt.token_ids == prompter.tokenizer.encode("<|im_start|>user\nhello<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_a_completion_is_text_or_ids(prompter):
+    ids = prompter.tokenizer.encode("once upon")
+    assert prompter.prepare(PromptInput(prompt="once upon")).token_ids == ids
+    assert prompter.prepare(PromptInput(prompt=["once upon"])).token_ids == ids
+    assert prompter.prepare(PromptInput(prompt=list(ids))).token_ids == ids
+    assert prompter.prepare(PromptInput(prompt=[list(ids)])).token_ids == array("I", ids)
+
+
+@pytest.mark.parametrize(
+    ("request_fields", "reason"),
+    [
+        ({"messages": [{"role": "nobody", "content": "a"}]}, "template"),
+        ({"messages": ["text"]}, "shape"),
+        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "multimodal"),
+        ({"messages": HELLO, "field_names": frozenset({"chat_template"})}, "opaque_field"),
+        ({"messages": HELLO, "field_names": frozenset({"extra_key"})}, "unmodelled_field"),
+        ({"messages": HELLO, "cache_salt": ["a"]}, "shape"),
+        ({"prompt": ["a", "b"]}, "batch"),
+        ({"prompt": []}, "shape"),
+        ({"prompt": {"a": 1}}, "shape"),
+        ({"prompt": [1, -1]}, "shape"),
+        ({"prompt": [1, True]}, "shape"),
+        ({"prompt": [1, 1 << 40]}, "shape"),
+    ],
+)
+def test_what_cannot_be_known_is_said(prompter, request_fields, reason):
+    assert prompter.prepare(PromptInput(**request_fields)) == Unrenderable(reason)
+
+
+def test_chains_start_in_the_namespace_of_model_adapter_and_salt(prompter):
+    prompt = prompter.prepare(PromptInput(prompt="some words " * 30, cache_salt="s"))
+    chain = prompter.find_chain(prompt, block_tokens=8, model="m", adapter="a")
+    seed = namespace_seed("m", adapter="a", cache_salt="s")
+    assert chain.hashes == tuple(block_hashes(prompt.token_ids, 8, seed))
+    assert chain.token_count == len(prompt.token_ids)
+
+
+@pytest.fixture
+def catalogue():
+    catalogue = PromptCatalogue(block_sizes=lambda: {16, 4}, inline_bytes=1_000)
+    yield catalogue
+    catalogue.close()
+
+
+async def test_a_prompt_has_one_chain_a_block_size_smallest_first(catalogue, prompter):
+    catalogue.put("m", ModelPrompts(prompter, "m"))
+    for size_bytes in (10, 100_000):
+        prepared = await catalogue.prepare("m", PromptInput(prompt="word " * 100), size_bytes)
+        assert [chain.block_tokens for chain in prepared.chains] == [4, 16]
+        assert prepared.uncredited is None
+        assert prepared.prompt_tokens == prepared.chains[0].token_count
+
+
+async def test_without_a_tokenizer_length_is_an_estimate_and_credit_is_none(catalogue):
+    prepared = await catalogue.prepare("m", PromptInput(prompt="x"), 400)
+    assert (prepared.prompt_tokens, prepared.chains, prepared.uncredited) == (100, (), "no_tokenizer")
+
+
+async def test_a_request_without_a_model_takes_the_only_one_there_is(catalogue, prompter):
+    catalogue.put("m", ModelPrompts(prompter, "m"))
+    catalogue.put("lora", ModelPrompts(prompter, "m", "lora"))
+    assert catalogue.find(None).base == "m"
+    catalogue.put("other", ModelPrompts(prompter, "other"))
+    assert catalogue.find(None) is None
+    assert (await catalogue.prepare("lora", PromptInput(prompt="a" * 99), 9)).chains != (
+        await catalogue.prepare("m", PromptInput(prompt="a" * 99), 9)
+    ).chains
