@@ -38,20 +38,19 @@ class ConfigModel(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def _refuse_unknown_keys(cls, data: object) -> object:
-        if not isinstance(data, Mapping):
-            return data
-        for key in data:
+        for key in data if isinstance(data, Mapping) else ():
             if key not in cls.model_fields:
-                raise PydanticCustomError("unknown_key", "{problem}", _describe_unknown(key, cls.model_fields))
+                problem = f"unknown key; {describe_valid(key, sorted(cls.model_fields))}"
+                raise PydanticCustomError("unknown_key", "{problem}", {"key": str(key), "problem": problem})
         return data
 
 
-def _describe_unknown(key: object, valid: Iterable[str]) -> dict[str, Any]:
-    """What the error for an unknown key needs: the key itself and the words."""
-    names = sorted(valid)
-    near = difflib.get_close_matches(str(key), names, n=1)
+def describe_valid(word: object, names: Iterable[str]) -> str:
+    """What would be valid in the place of a word, the nearest first."""
+    valid = list(names)
+    near = difflib.get_close_matches(str(word), valid, n=1)
     guess = f"did you mean {near[0]!r}? " if near else ""
-    return {"key": str(key), "problem": f"unknown key; {guess}valid here: {', '.join(names)}"}
+    return f"{guess}valid here: {', '.join(valid)}"
 
 
 class PolicyName(StrEnum):
@@ -118,9 +117,7 @@ class PolicyConfig(ConfigModel):
         names = [name.value for name in PolicyName]
         if value in names:
             return value
-        near = difflib.get_close_matches(str(value), names, n=1)
-        guess = f"did you mean {near[0]!r}? " if near else ""
-        raise PydanticCustomError("unknown_policy", "{problem}", {"problem": f"{guess}valid: {', '.join(names)}"})
+        raise PydanticCustomError("unknown_policy", "{problem}", {"problem": describe_valid(value, names)})
 
 
 class ListenConfig(ConfigModel):
@@ -298,9 +295,8 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         for key, _ in node.value:
             if isinstance(key, yaml.ScalarNode):
                 if key.value in seen:
-                    raise yaml.constructor.ConstructorError(
-                        None, None, f"key {key.value!r} stands twice", key.start_mark
-                    )
+                    problem = f"key {key.value!r} stands twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
                 seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
 
@@ -309,6 +305,9 @@ def _parse_yaml(text: str) -> object:
     """Values of a YAML text; ValueError for whatever the parser trips over."""
     try:
         return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader underneath
+    except yaml.MarkedYAMLError as error:
+        line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
+        raise ValueError(f"{line}{error.problem}") from error
     except (yaml.YAMLError, LookupError, AttributeError, TypeError, RecursionError) as error:
         # A value that does not fit its explicit tag escapes the parser as a plain Python error.
         raise ValueError(str(error)) from error

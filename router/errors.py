@@ -41,9 +41,11 @@ class ErrorBody(TypedDict):
 MAX_MESSAGE_CHARS = 2_000
 
 
+#: Longest value shown of a configuration.
+MAX_VALUE_CHARS = 200
 #: Shows a value in part: a configuration may hold one that is huge, or expands to one.
 _SHORT = Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = MAX_VALUE_CHARS
 _SHORT.maxlevel = 3
 
 
@@ -82,7 +84,7 @@ class ConfigError(DovecoteError):
     code = "invalid_config"
 
     def __init__(self, *, file_name: str, key_path: str, value: object, problem: str) -> None:
-        shown = _SHORT.repr(value)
+        shown = _SHORT.repr(value)[:MAX_VALUE_CHARS]
         place = f"{file_name}: {key_path}" if key_path else file_name
         super().__init__(f"{place}: {shown}: {problem}", param=key_path or None)
         self.file_name = file_name

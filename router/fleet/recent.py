@@ -6,54 +6,58 @@ looks the same, however many sessions live on it.
 
 import math
 
+import msgspec
 
-class RecentSum:
-    """A sum that forgets: what was added `memory_s` seconds ago still counts 1/e."""
 
-    def __init__(self, *, memory_s: float) -> None:
-        self._memory_s = memory_s
-        self._sum = 0.0
-        self._at_s = -math.inf
+class RecentShare(msgspec.Struct, frozen=True):
+    """A rank's memory at one moment."""
 
-    def add(self, amount: float, now_s: float) -> None:
-        """Adds an amount at a time; a time before the last one counts as the last."""
-        self._sum = self.value(now_s) + amount
-        self._at_s = max(self._at_s, now_s)
+    #: Share of the time that its work keeps the rank busy, 0..1.
+    busy_ratio: float = 0.0
+    #: Seconds of work in one request, on average.
+    request_work_s: float = 0.0
+    #: Speed at which new tokens arrive.
+    fill_tokens_per_s: float = 0.0
 
-    def value(self, now_s: float) -> float:
-        """The sum as it stands at a time."""
-        if self._sum == 0.0:
-            return 0.0
-        return self._sum * math.exp(-max(0.0, now_s - self._at_s) / self._memory_s)
+
+_NOTHING = RecentShare()
 
 
 class RecentWork:
-    """Work, requests and new tokens that one rank was given of late."""
+    """Work, requests and new tokens that one rank was given of late.
+
+    Sums that forget: what came `memory_s` seconds ago still counts 1/e. A time before the last one counts as the last.
+    """
 
     def __init__(self, *, memory_s: float) -> None:
         self._memory_s = memory_s
-        self._work_s = RecentSum(memory_s=memory_s)
-        self._requests = RecentSum(memory_s=memory_s)
-        self._tokens = RecentSum(memory_s=memory_s)
+        self._work_s = 0.0
+        self._requests = 0.0
+        self._tokens = 0.0
+        self._at_s = -math.inf
         #: New tokens ever sent there: what it may hold, up to its capacity.
         self.filled_tokens = 0
 
     def record(self, *, work_s: float, new_tokens: int, now_s: float) -> None:
         """Notes one request."""
-        self._work_s.add(work_s, now_s)
-        self._requests.add(1.0, now_s)
-        self._tokens.add(new_tokens, now_s)
+        kept_ratio = self._kept_ratio(now_s)
+        self._work_s = self._work_s * kept_ratio + work_s
+        self._requests = self._requests * kept_ratio + 1.0
+        self._tokens = self._tokens * kept_ratio + new_tokens
+        self._at_s = max(self._at_s, now_s)
         self.filled_tokens += new_tokens
 
-    def busy_ratio(self, now_s: float) -> float:
-        """Share of the time that this work keeps the rank busy, 0..1."""
-        return min(1.0, self._work_s.value(now_s) / self._memory_s)
+    def share(self, now_s: float) -> RecentShare:
+        """What is remembered at a time."""
+        if not self._requests:
+            return _NOTHING
+        kept_ratio = self._kept_ratio(now_s)
+        return RecentShare(
+            min(1.0, self._work_s * kept_ratio / self._memory_s),
+            self._work_s / self._requests,
+            self._tokens * kept_ratio / self._memory_s,
+        )
 
-    def request_work_s(self, now_s: float) -> float:
-        """Seconds of work in one request, on average."""
-        requests = self._requests.value(now_s)
-        return self._work_s.value(now_s) / requests if requests > 0 else 0.0
-
-    def fill_tokens_per_s(self, now_s: float) -> float:
-        """Speed at which new tokens arrive."""
-        return self._tokens.value(now_s) / self._memory_s
+    def _kept_ratio(self, now_s: float) -> float:
+        """What is left of the sums since they were written."""
+        return math.exp(-max(0.0, now_s - self._at_s) / self._memory_s)

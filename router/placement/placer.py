@@ -115,7 +115,7 @@ class Placer:
                 self._end(stimulus)
             case LoadReported():
                 self._report(stimulus)
-            case FleetChanged():
+            case _:
                 self._change_fleet(stimulus)
         return ()
 

@@ -22,8 +22,13 @@ class Overlap(msgspec.Struct, frozen=True):
     predicted_tokens: int
 
 
+NO_OVERLAP = Overlap(0, 0)
+
+
 def bound_overlap(*, confirmed_tokens: int, predicted_tokens: int, prompt_tokens: int, credit_ratio: float) -> Overlap:
     """Overlap within the prompt, whose last token is always computed; only the unconfirmed excess is discounted."""
+    if confirmed_tokens <= 0 and predicted_tokens <= 0:
+        return NO_OVERLAP
     most = max(0, prompt_tokens - 1)
     confirmed = min(max(confirmed_tokens, 0), most)
     predicted = min(max(predicted_tokens, 0), most)
@@ -47,13 +52,16 @@ def find_foreign_load(
     report: ReportedLoad | None, *, now_s: float, costs: Coefficients, prefill_ratio: float
 ) -> ForeignLoad:
     """Work of others: what the report showed above this router's own, less what was done since."""
-    if report is None or report.age_s(now_s) > REPORT_TTL_S:
+    if report is None:
         return _NO_FOREIGN
+    age_s = report.age_s(now_s)
     requests = report.foreign_requests()
     tokens = report.foreign_waiting_tokens(costs.foreign_request_tokens)
+    if age_s > REPORT_TTL_S or (requests == 0 and tokens == 0):
+        return _NO_FOREIGN
     reported_s = tokens * prefill_ratio * costs.prefill_s_per_token
     waiting = min(report.waiting_requests, requests)
-    return ForeignLoad(max(0.0, reported_s - report.age_s(now_s)), waiting, requests - waiting)
+    return ForeignLoad(max(0.0, reported_s - age_s), waiting, requests - waiting)
 
 
 def build_view(
@@ -67,7 +75,7 @@ def build_view(
     now_s: float,
 ) -> RankView:
     """A rank as a policy sees it; of requests that others placed, output and context are taken as given here."""
-    recent = rank.recent
+    recent = rank.recent.share(now_s)
     return RankView(
         target=rank.facts.target,
         overlap_tokens=overlap.confirmed_tokens,
@@ -80,9 +88,9 @@ def build_view(
         context_tokens=own.context_tokens + foreign.running_requests * foreign_context_tokens,
         capacity_tokens=rank.find_capacity_tokens(),
         resident_tokens=rank.find_resident_tokens(),
-        fill_tokens_per_s=recent.fill_tokens_per_s(now_s),
-        busy_ratio=recent.busy_ratio(now_s),
-        request_work_s=recent.request_work_s(now_s),
+        fill_tokens_per_s=recent.fill_tokens_per_s,
+        busy_ratio=recent.busy_ratio,
+        request_work_s=recent.request_work_s,
     )
 
 

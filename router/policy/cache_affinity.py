@@ -44,15 +44,16 @@ class CacheAffinity:
 
     def choose(self, query: PlacementQuery, ranks: Sequence[RankView], seed: int) -> Choice:
         """The cheapest rank; ties go home, else by a hash of the request."""
-        columns = [(term.name, [weight * term.cost_s(query, rank) for rank in ranks]) for weight, term in self._terms]
-        notes = tuple(note for name, column in columns for note in neutralise(name, column, ranks))
+        names = [term.name for _, term in self._terms]
+        columns = [[weight * term.cost_s(query, rank) for rank in ranks] for weight, term in self._terms]
+        notes = [note for name, column in zip(names, columns, strict=True) for note in neutralise(name, column, ranks)]
+        rows = zip(*columns, strict=True) if columns else ((),) * len(ranks)
         candidates = tuple(
-            _sum_terms(query, rank, {name: column[place] for name, column in columns})
-            for place, rank in enumerate(ranks)
+            _sum_terms(query, rank, dict(zip(names, row, strict=True))) for rank, row in zip(ranks, rows, strict=True)
         )
         tied = find_tied(candidates)
         target = break_tie(tied, query, seed)
-        return Choice(target=target, candidates=candidates, tied_count=len(tied), notes=notes)
+        return Choice(target=target, candidates=candidates, tied_count=len(tied), notes=tuple(notes))
 
 
 def neutralise(name: str, column: list[float], ranks: Sequence[RankView]) -> list[str]:

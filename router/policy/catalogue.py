@@ -1,12 +1,19 @@
 """From the name in the configuration to the policy."""
 
-import difflib
+from collections.abc import Callable
 
-from router.config import Coefficients, PolicyName, PolicyWeights
+from router.config import Coefficients, PolicyName, PolicyWeights, describe_valid
 from router.errors import ConfigError
 from router.policy.base import Policy
 from router.policy.baselines import LeastLoad, Random, RoundRobin, SessionHash
 from router.policy.cache_affinity import CacheAffinity
+
+BASELINES: dict[PolicyName, Callable[[Coefficients], Policy]] = {
+    PolicyName.ROUND_ROBIN: RoundRobin,
+    PolicyName.RANDOM: Random,
+    PolicyName.LEAST_LOAD: LeastLoad,
+    PolicyName.SESSION_HASH: SessionHash,
+}
 
 
 def build_policy(name: str, weights: PolicyWeights | None = None, coefficients: Coefficients | None = None) -> Policy:
@@ -19,24 +26,8 @@ def build_policy(name: str, weights: PolicyWeights | None = None, coefficients: 
     try:
         known = PolicyName(name)
     except ValueError:
-        raise _describe_unknown(name) from None
-    match known:
-        case PolicyName.CACHE_AFFINITY:
-            return CacheAffinity(weights or PolicyWeights(), costs)
-        case PolicyName.ROUND_ROBIN:
-            return RoundRobin(costs)
-        case PolicyName.RANDOM:
-            return Random(costs)
-        case PolicyName.LEAST_LOAD:
-            return LeastLoad(costs)
-        case PolicyName.SESSION_HASH:
-            return SessionHash(costs)
-
-
-def _describe_unknown(name: str) -> ConfigError:
-    names = [known.value for known in PolicyName]
-    near = difflib.get_close_matches(name, names, n=1)
-    guess = f"did you mean {near[0]!r}? " if near else ""
-    return ConfigError(
-        file_name="policy catalogue", key_path="policy.name", value=name, problem=f"{guess}valid: {', '.join(names)}"
-    )
+        problem = describe_valid(name, (valid.value for valid in PolicyName))
+        raise ConfigError(file_name="policy catalogue", key_path="policy.name", value=name, problem=problem) from None
+    if known is PolicyName.CACHE_AFFINITY:
+        return CacheAffinity(weights or PolicyWeights(), costs)
+    return BASELINES[known](costs)

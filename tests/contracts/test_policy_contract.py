@@ -1,7 +1,7 @@
 """What every policy promises, over all of them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.config import PolicyName
@@ -9,6 +9,7 @@ from router.policy.base import PlacementQuery, RankView
 from router.policy.catalogue import build_policy
 from wire.ids import RequestId, SessionId, Target, WorkerId
 
+few = settings(max_examples=40, deadline=None)
 policies = pytest.mark.parametrize("name", [name.value for name in PolicyName])
 counts = st.integers(0, 1_000_000)
 seconds = st.floats(0.0, 1e6)
@@ -47,6 +48,7 @@ def problems(draw):
 
 
 @policies
+@few
 @given(problem=problems(), seed=st.integers(-(2**70), 2**70))
 def test_a_choice_is_one_of_the_candidates_and_lists_them_all(name, problem, seed):
     query, ranks = problem
@@ -60,6 +62,7 @@ def test_a_choice_is_one_of_the_candidates_and_lists_them_all(name, problem, see
 
 
 @policies
+@few
 @given(problem=problems(), seed=st.integers(0, 100))
 def test_the_same_question_to_a_new_policy_gets_the_same_answer(name, problem, seed):
     query, ranks = problem
@@ -67,6 +70,7 @@ def test_the_same_question_to_a_new_policy_gets_the_same_answer(name, problem, s
 
 
 @pytest.mark.parametrize("name", ["cache_affinity", "round_robin", "least_load", "session_hash"])
+@few
 @given(problem=problems(), seed=st.integers(0, 100))
 def test_the_order_of_the_list_decides_nothing(name, problem, seed):
     query, ranks = problem

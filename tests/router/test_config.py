@@ -99,8 +99,10 @@ def test_a_worker_is_named_by_host_and_port_unless_it_has_a_name():
         ),
         (
             ONE + "polcy: {}",
-            "fleet.yaml: polcy: {}: unknown key; did you mean 'policy'? valid here: limits, listen, model, policy, "
-            "probes, sessions, timeouts, tokenizer, workers",
+            (
+                "fleet.yaml: polcy: {}: unknown key; did you mean 'policy'? valid here: limits, listen, model, policy, "
+                "probes, sessions, timeouts, tokenizer, workers"
+            ),
         ),
         (
             ONE + "policy: {weights: {speed: 1}}",
@@ -108,8 +110,10 @@ def test_a_worker_is_named_by_host_and_port_unless_it_has_a_name():
         ),
         (
             'workers: [{url: "http://a:1", events: {endpoit: 3}}]',
-            "fleet.yaml: workers.0.events.endpoit: 3: unknown key; did you mean 'endpoint'? valid here: endpoint, "
-            "replay_endpoint, topic",
+            (
+                "fleet.yaml: workers.0.events.endpoit: 3: unknown key; did you mean 'endpoint'? valid here: endpoint, "
+                "replay_endpoint, topic"
+            ),
         ),
         (ONE + "listen: {port: 65536}", "fleet.yaml: listen.port: 65536: Input should be less than or equal to 65535"),
         (ONE + "listen: {port: -1}", "fleet.yaml: listen.port: -1: Input should be greater than or equal to 0"),
@@ -128,12 +132,14 @@ def test_a_worker_is_named_by_host_and_port_unless_it_has_a_name():
         ),
         (
             ONE + "policy: {name: cache_afinity}",
-            "fleet.yaml: policy.name: 'cache_afinity': did you mean 'cache_affinity'? valid: cache_affinity, "
-            "round_robin, random, least_load, session_hash",
+            (
+                "fleet.yaml: policy.name: 'cache_afinity': did you mean 'cache_affinity'? valid here: cache_affinity, "
+                "round_robin, random, least_load, session_hash"
+            ),
         ),
         (
             ONE + "policy: {name: 7}",
-            "fleet.yaml: policy.name: 7: valid: cache_affinity, round_robin, random, least_load, session_hash",
+            "fleet.yaml: policy.name: 7: valid here: cache_affinity, round_robin, random, least_load, session_hash",
         ),
         (
             'workers: [{url: "http://a:1"}, {url: "http://b:1"}, {url: "http://A:1/", id: x}]',
@@ -151,7 +157,7 @@ def test_a_worker_is_named_by_host_and_port_unless_it_has_a_name():
         ("workers: [7]", "fleet.yaml: workers.0: 7: Input should be a valid dictionary or instance of WorkerConfig"),
         (
             "a: 1\na: 2",
-            "fleet.yaml: 'key \\'a\\' stands twice\\n  in \"<unicode string>\", line 2, column 1:\\n    a: 2\\n    ^': is no valid YAML; see examples/fleet.yaml",
+            "fleet.yaml: \"line 2: key 'a' stands twice\": is no valid YAML; see examples/fleet.yaml",
         ),
     ],
 )

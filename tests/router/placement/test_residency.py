@@ -1,7 +1,7 @@
 """What is being prefilled now is seen by siblings, for a short time, and is bounded."""
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.placement.residency import PredictedResidency, count_shared_blocks
@@ -18,6 +18,7 @@ def residency():
     made.check_invariants()
 
 
+@settings(deadline=None)
 @given(shared=st.integers(0, 40), left=st.integers(0, 20), right=st.integers(0, 20))
 def test_shared_blocks_are_counted_to_the_first_difference(shared, left, right):
     head = list(range(shared))

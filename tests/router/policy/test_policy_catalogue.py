@@ -22,6 +22,6 @@ def test_an_unknown_name_is_answered_with_the_valid_ones(name, guess):
     with pytest.raises(ConfigError) as caught:
         build_policy(name)
     assert str(caught.value) == (
-        f"policy catalogue: policy.name: '{name}': {guess}valid: cache_affinity, round_robin, random, least_load, "
+        f"policy catalogue: policy.name: '{name}': {guess}valid here: cache_affinity, round_robin, random, least_load, "
         "session_hash"
     )

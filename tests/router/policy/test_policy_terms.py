@@ -3,7 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.config import Coefficients
@@ -108,6 +108,7 @@ def test_a_fresh_session_pays_for_the_turns_it_will_spend_on_a_busy_rank():
     assert term.cost_s(query(session=SessionId("s"), home=RANK), busy) == 0.0
 
 
+@settings(deadline=None)
 @given(
     prompt_tokens=st.integers(0, 10**8),
     overlap=st.integers(0, 10**8),
@@ -116,7 +117,7 @@ def test_a_fresh_session_pays_for_the_turns_it_will_spend_on_a_busy_rank():
     rate=st.floats(0, 1e12),
     capacity=st.none() | st.integers(0, 1 << 40),
 )
-def test_every_term_is_finite_and_not_negative(prompt_tokens, overlap, output, counts, rate, capacity):
+def test_every_term_is_finite_and_not_negative(prompt_tokens, overlap, output, counts, rate, capacity):  # noqa: PLR0917
     asked = query(prompt_tokens=prompt_tokens, expected_output_tokens=output, session=SessionId("s"))
     seen = view(
         overlap_tokens=min(overlap, max(0, prompt_tokens - 1)),

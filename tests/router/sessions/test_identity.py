@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.sessions.identity import (
@@ -167,6 +167,7 @@ bodies = st.dictionaries(
 )
 
 
+@settings(deadline=None)
 @given(
     headers=st.dictionaries(st.sampled_from(["X-Session-ID", "x-claude-code-session-id", "y"]), st.text()), body=bodies
 )
