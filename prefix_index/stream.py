@@ -66,7 +66,7 @@ class RankStream:
     def trust(self) -> Trust:
         """How far this rank's credit can be believed; LOST until the first batch, never EXACT while catching up."""
         if self.is_replaying and self._trust is Trust.EXACT:
-            return Trust.STALE
+            return Trust.PARTIAL
         return self._trust
 
     @property

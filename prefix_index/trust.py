@@ -8,9 +8,9 @@ class Trust(StrEnum):
 
     #: Every event since the cache was empty has been applied.
     EXACT = "exact"
-    #: Blocks from before the first event seen may be missing: credit is a lower bound.
+    #: Blocks from before the first event seen, or of a replay under way, may be missing: credit is a lower bound.
     PARTIAL = "partial"
-    #: Events were lost and could not be had again: credit may be too high or too low, and ages.
+    #: Events were lost between others, or could not be read, and cannot be had again: credit may be too high.
     STALE = "stale"
     #: The rank is gone or has said nothing yet: no credit.
     LOST = "lost"

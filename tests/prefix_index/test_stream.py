@@ -1,5 +1,6 @@
 """One rank's stream from frames to index: public faults of event streams."""
 
+import msgspec
 import pytest
 from rank_words import Rank, chain, stored
 
@@ -140,19 +141,33 @@ def test_an_unrepaired_gap_makes_a_rank_stale(index):
 def test_a_rank_is_not_exact_while_it_catches_up(rank):
     rank.live(0, blocks(1, 1))
     rank.live(2)
-    assert (rank.stream.trust, rank.stream.is_replaying) == (Trust.STALE, True)
+    assert (rank.stream.trust, rank.stream.is_replaying) == (Trust.PARTIAL, True)
     rank.replay(1)
     rank.replay_end()
     assert rank.stream.trust is Trust.EXACT
 
 
-def test_a_batch_that_makes_no_sense_is_counted_and_the_stream_goes_on(rank):
+def test_A10_a_batch_that_makes_no_sense_is_counted_and_makes_the_rank_stale(rank):
     rank.live(0, blocks(1, 1))
     rank.stream.on_live(frames.encode_live("kv", 1, b"\xc1garbage"), 1.0)
     rank.live(2, blocks(2, 2, parent=1))
     assert rank.stream.counters.skipped == {"malformed batch": 1}
     assert rank.stream.trust is Trust.STALE
     assert rank.reuse(PROMPT) == 8
+
+
+def test_A10_an_event_of_an_unknown_type_is_counted_and_trust_stays(rank):
+    payload = msgspec.msgpack.encode([1.0, [["AllBlocksCleared"], ["BlockMoved", 1], ["AllBlocksCleared"]], 0])
+    rank.stream.on_live(frames.encode_live("kv", 0, payload), 1.0)
+    assert rank.stream.counters.skipped == {"unknown_type": 1}
+    assert (rank.stream.counters.events, rank.stream.trust) == (2, Trust.EXACT)
+
+
+def test_a_malformed_event_makes_the_rank_stale(rank):
+    rank.live(0)
+    payload = msgspec.msgpack.encode([1.0, [["BlockRemoved"]], 0])
+    rank.stream.on_live(frames.encode_live("kv", 1, payload), 1.0)
+    assert (rank.stream.counters.skipped, rank.stream.trust) == ({"malformed": 1}, Trust.STALE)
 
 
 def test_a_replay_that_does_not_reach_back_is_partial(rank):
