@@ -5,7 +5,7 @@ Reads flags and builds the parts; imports torch only when the torch forward is a
 
 import logging
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import msgspec
 import typer
@@ -49,7 +49,7 @@ def engine(
 ) -> None:
     """Serve a small real engine with cache events."""
     logging.basicConfig(level=log_level.upper(), format="%(asctime)s %(levelname)s %(name)s %(message)s")
-    with _refusing():
+    with _refusing(), ExitStack() as undo:
         text = Tokenizer(tokenizer)
         spec = EngineSpec(
             page_tokens=page_tokens,
@@ -67,8 +67,9 @@ def engine(
         settings = ServiceSettings(spec=spec, model=model, dp_size=dp_size, host=host, event_sockets=sockets)
         settings = msgspec.structs.replace(settings, dialect=event_dialect, limits=limits)
         build_engine = _engine_builder(forward, spec, cost_model)
-        listener = listen(host, port)
+        listener = undo.enter_context(listen(host, port))
         service = EngineService(settings, text, build_engine)
+        undo.pop_all()
     EngineProcess(service, listener, log_level=log_level).serve_until_told()
 
 

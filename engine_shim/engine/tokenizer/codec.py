@@ -17,16 +17,21 @@ TOY_FOLDER = Path(__file__).parent / "toy"
 
 
 class Tokenizer:
-    """Byte-level BPE with its chat template."""
+    """Byte-level BPE with its chat template.
+
+    Raises:
+        OSError: A file cannot be read.
+        ValueError: A file does not hold what it should; the text names the folder.
+    """
 
     def __init__(self, folder: Path) -> None:
         #: Absolute folder, for those who want to load the same files.
         self.folder = folder.resolve()
-        self._encoder = tokenizers.Tokenizer.from_file(str(self.folder / "tokenizer.json"))
-        config = json.loads((self.folder / "tokenizer_config.json").read_text(encoding="utf-8"))
-        self.template = ChatTemplate(config["chat_template"])
+        self._encoder = _load_encoder(self.folder / "tokenizer.json")
+        template, eos_token = _load_config(self.folder / "tokenizer_config.json")
+        self.template = ChatTemplate(template)
         #: Token that ends an answer.
-        self.eos_id = self._require_id(config["eos_token"])
+        self.eos_id = self._require_id(eos_token)
         #: Bytes of each id; None for special tokens, which are no text.
         self.token_bytes: tuple[bytes | None, ...] = _token_bytes(self._encoder)
 
@@ -64,15 +69,37 @@ class Tokenizer:
         return token_id
 
 
+def _load_encoder(path: Path) -> tokenizers.Tokenizer:
+    text = path.read_text(encoding="utf-8")
+    try:
+        return tokenizers.Tokenizer.from_str(text)
+    except Exception as error:  # the library raises bare Exception
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _load_config(path: Path) -> tuple[str, str]:
+    """Chat template and end-of-answer token."""
+    config = json.loads(path.read_text(encoding="utf-8"))
+    template, eos_token = (
+        config.get(name) if isinstance(config, dict) else None for name in ("chat_template", "eos_token")
+    )
+    if not isinstance(template, str) or not isinstance(eos_token, str):
+        raise ValueError(f"{path}: chat_template and eos_token must be texts")  # noqa: TRY004  (a file's fault)
+    return template, eos_token
+
+
 def _token_bytes(encoder: tokenizers.Tokenizer) -> tuple[bytes | None, ...]:
     """Undo the byte-level spelling of every vocabulary entry."""
     byte_of = _byte_of_character()
     special = encoder.get_added_tokens_decoder()
     names = {token_id: name for name, token_id in encoder.get_vocab(with_added_tokens=True).items()}
-    return tuple(
-        None if token_id in special else bytes(byte_of[character] for character in names[token_id])
-        for token_id in range(max(names) + 1)
-    )
+    try:
+        return tuple(
+            None if token_id in special else bytes(byte_of[character] for character in names[token_id])
+            for token_id in range(max(names) + 1)
+        )
+    except KeyError as error:
+        raise ValueError(f"not a byte-level vocabulary without gaps: {error} has no place in it") from error
 
 
 def _byte_of_character() -> dict[str, int]:

@@ -19,13 +19,20 @@ class TemplateRefused(ValueError):  # noqa: N818  (reads as a fact, as all refus
 
 
 class ChatTemplate:
-    """A compiled chat template."""
+    """A compiled chat template.
+
+    Raises:
+        ValueError: It cannot be compiled.
+    """
 
     def __init__(self, source: str) -> None:
         environment = ImmutableSandboxedEnvironment(trim_blocks=True, lstrip_blocks=True, autoescape=False)
         environment.filters["tojson"] = _to_json
         environment.globals["raise_exception"] = _raise_exception
-        self._template = environment.from_string(source)
+        try:
+            self._template = environment.from_string(source)
+        except JinjaError as error:
+            raise ValueError(f"the chat template cannot be compiled: {error}") from error
 
     def render(
         self,

@@ -48,9 +48,7 @@ class Gate:
         self._broken = True
 
 
-def make_service(
-    gate: Gate, *, dp_size: int = 2, limits: ServingLimits | None = None, **spec: int
-) -> EngineService:
+def make_service(gate: Gate, *, dp_size: int = 2, limits: ServingLimits | None = None, **spec: int) -> EngineService:
     """A service that has not started."""
     sizes = {"page_tokens": 4, "pool_pages": 256, "max_model_len": 512, "prefill_chunk_tokens": 64} | spec
     engine_spec = EngineSpec(vocabulary_tokens=TOY.vocabulary_tokens, eos_token_ids=(TOY.eos_id,), **sizes)
@@ -59,7 +57,9 @@ def make_service(
         return Engine(engine_spec, TimedForward(CostModel(), spec=engine_spec, sleep=gate), dp_rank=rank)
 
     sockets = EventSockets(live=LOCAL, replay=LOCAL)
-    settings = ServiceSettings(spec=engine_spec, dp_size=dp_size, event_sockets=sockets, limits=limits or ServingLimits())
+    settings = ServiceSettings(
+        spec=engine_spec, dp_size=dp_size, event_sockets=sockets, limits=limits or ServingLimits()
+    )
     return EngineService(settings, TOY, build_engine)
 
 

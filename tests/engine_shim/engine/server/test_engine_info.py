@@ -3,9 +3,11 @@
 import asyncio
 from pathlib import Path
 
+import msgspec
 from engine_serving import TOY, chat_body, make_service, until
 from prometheus_client.parser import text_string_to_metric_families
 
+from engine_shim.engine.server import EngineService
 from engine_shim.engine.server.info_routes import describe
 from engine_shim.engine.tokenizer import Tokenizer
 from wire.load import decode_sglang_loads
@@ -52,10 +54,6 @@ async def test_server_info_says_where_events_are_and_where_the_tokenizer_lies(cl
 
 
 def test_an_engine_without_events_says_null(gate):
-    import msgspec  # noqa: PLC0415
-
-    from engine_shim.engine.server import EngineService  # noqa: PLC0415
-
     made = make_service(gate)
     settings = msgspec.structs.replace(made.settings, event_sockets=None)
     silent = EngineService(settings, TOY, lambda rank: made.ranks[rank]._engine)

@@ -79,10 +79,34 @@ def test_a_tokenizer_trained_on_this_python_has_the_same_shape_as_the_committed_
     assert (trained.vocabulary_tokens, trained.eos_id) == (TOY.vocabulary_tokens, TOY.eos_id)
 
 
-def test_a_configuration_naming_an_unknown_token_is_refused(tmp_path: Path):
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"eos_token": "<|nope|>"}, "nope"),
+        ({"eos_token": None}, "eos_token"),
+        ({"chat_template": None}, "chat_template"),
+        ({"chat_template": "{% for %}"}, "compiled"),
+    ],
+)
+def test_a_configuration_that_cannot_work_is_refused_in_words(tmp_path: Path, changes, named):
     (tmp_path / "tokenizer.json").write_bytes((TOY_FOLDER / "tokenizer.json").read_bytes())
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(build_config() | {"eos_token": "<|nope|>"}))
-    with pytest.raises(ValueError, match="nope"):
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(build_config() | changes))
+    with pytest.raises(ValueError, match=named):
+        Tokenizer(tmp_path)
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[]", '{"model": {"type": "BPE"}}'])
+def test_a_tokenizer_file_that_is_none_is_refused_with_its_name(tmp_path: Path, text):
+    (tmp_path / "tokenizer.json").write_text(text)
+    with pytest.raises(ValueError, match=r"tokenizer\.json"):
+        Tokenizer(tmp_path)
+
+
+def test_a_vocabulary_that_is_not_byte_level_is_refused(tmp_path: Path):
+    words = tokenizers.Tokenizer(tokenizers.models.WordLevel({"<|im_end|>": 0, "wörd ": 1}, unk_token="<|im_end|>"))
+    words.save(str(tmp_path / "tokenizer.json"))
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(build_config()))
+    with pytest.raises(ValueError, match="byte-level"):
         Tokenizer(tmp_path)
 
 
