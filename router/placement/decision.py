@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from router.placement.accuracy import Accuracy
-from router.policy.base import CandidateCost
+from router.policy.base import CandidateCost, CostTable
 from wire.ids import RequestId, SessionId, Target
 
 __all__ = ["CandidateCost", "Decision", "DecisionLog", "DecisionRecord"]
@@ -30,8 +30,18 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     hoped_cached_tokens: int = 0
     #: In words.
     reason: str
-    #: Every rank that was considered, in the order of the fleet.
-    candidates: tuple[CandidateCost, ...] = ()
+    #: Costs of every rank that was considered; None where none could be.
+    costs: CostTable | None = None
+
+    @property
+    def candidates(self) -> tuple[CandidateCost, ...]:
+        """Every rank that was considered, in the order of the fleet."""
+        return () if self.costs is None else self.costs.candidates()
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values, the candidates spelled out."""
+        plain = {name: getattr(self, name) for name in self.__struct_fields__ if name != "costs"}
+        return msgspec.to_builtins({**plain, "candidates": self.candidates})  # type: ignore[no-any-return]
 
 
 class DecisionRecord(msgspec.Struct, kw_only=True):
@@ -51,7 +61,8 @@ class DecisionRecord(msgspec.Struct, kw_only=True):
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for `GET /v1/decisions/{request_id}`."""
-        return msgspec.to_builtins(self)  # type: ignore[no-any-return]  # a struct becomes a dict
+        plain = {name: getattr(self, name) for name in self.__struct_fields__ if name != "decision"}
+        return {"decision": self.decision.to_json(), **msgspec.to_builtins(plain)}
 
 
 class DecisionLog:

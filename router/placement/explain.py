@@ -1,7 +1,5 @@
 """Why a request went where it went, in words that an operator understands without the code."""
 
-from collections.abc import Sequence
-
 from router.policy.base import CandidateCost, Choice, PlacementQuery
 from wire.ids import Target
 
@@ -21,19 +19,21 @@ def explain_choice(query: PlacementQuery, choice: Choice, *, lost_home: Target |
 
 
 def _explain_costs(query: PlacementQuery, choice: Choice) -> str:
-    chosen = next(entry for entry in choice.candidates if entry.target == choice.target)
-    others = [entry for entry in choice.candidates if entry.target != choice.target]
+    costs = choice.costs
+    at = costs.targets.index(choice.target)
+    chosen = costs.candidate(at)
+    others = [place for place in range(len(costs)) if place != at]
     if not others:
         return f"the only rank that can be chosen; {_describe_holding(chosen, query)}"
-    runner_up = min(others, key=lambda entry: entry.total_s)
-    home = next((entry for entry in others if entry.is_home), None)
+    runner_up = costs.candidate(min(others, key=costs.totals_s.__getitem__))
     if chosen.is_home:
         return f"kept at home: {_compare(chosen, runner_up, query, 'beats')}"
-    if home is not None:
+    if costs.home in costs.targets:
+        home = costs.candidate(costs.targets.index(costs.home))
         return f"left home {home.target}: {_compare(home, chosen, query, 'costs more than')}"
     if choice.tied_count > 1:
         return f"{_describe_holding(chosen, query)}; tied with {choice.tied_count - 1} others, picked by its hash"
-    return f"{_describe_holding(chosen, query)}; {_describe_lead(chosen, others)}"
+    return f"{_describe_holding(chosen, query)}; {_describe_lead(chosen, runner_up)}"
 
 
 def _compare(stay: CandidateCost, move: CandidateCost, query: PlacementQuery, verb: str) -> str:
@@ -57,8 +57,7 @@ def _describe_holding(entry: CandidateCost, query: PlacementQuery) -> str:
     return words
 
 
-def _describe_lead(chosen: CandidateCost, others: Sequence[CandidateCost]) -> str:
-    runner_up = min(others, key=lambda entry: entry.total_s)
+def _describe_lead(chosen: CandidateCost, runner_up: CandidateCost) -> str:
     leads = {name: runner_up.terms.get(name, 0.0) - cost_s for name, cost_s in chosen.terms.items()}
     by_name = max(leads, key=lambda name: leads[name], default=None)
     cost = f"costs {_seconds(chosen.total_s)} in all, the next best {runner_up.target} {_seconds(runner_up.total_s)}"

@@ -209,7 +209,7 @@ class Placer:
             predicted_cached_tokens=view.overlap_tokens,
             hoped_cached_tokens=view.usable_overlap_tokens - view.overlap_tokens,
             reason=reason,
-            candidates=choice.candidates,
+            costs=choice.costs,
         )
 
     def _charge(self, arrival: RequestArrived, query: PlacementQuery, rank: Rank, view: RankView) -> None:

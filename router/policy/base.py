@@ -4,7 +4,8 @@ Policies have no side effects and no state but an explicit turn counter (round r
 a ledger or a request.
 """
 
-from collections.abc import Sequence
+from array import array
+from collections.abc import Iterable, Sequence
 from typing import Protocol
 
 import msgspec
@@ -84,17 +85,76 @@ class CandidateCost(msgspec.Struct, frozen=True):
     predicted_overlap_tokens: int = 0
 
 
+class CostTable(msgspec.Struct, frozen=True):
+    """The costs of all candidates of one decision, as columns: thousands of decisions are kept."""
+
+    targets: tuple[Target, ...]
+    #: The session's home; None where it has none among the candidates.
+    home: Target | None
+    overlap_tokens: "array[int]"
+    predicted_overlap_tokens: "array[int]"
+    #: Names of the terms, in the order of `terms_s`.
+    term_names: tuple[str, ...]
+    #: Seconds by term, weights applied, each a column over the candidates.
+    terms_s: "tuple[array[float], ...]"
+    totals_s: "array[float]"
+
+    def __len__(self) -> int:
+        return len(self.targets)
+
+    def candidate(self, place: int) -> CandidateCost:
+        """One row."""
+        target = self.targets[place]
+        return CandidateCost(
+            target,
+            self.overlap_tokens[place],
+            {name: column[place] for name, column in zip(self.term_names, self.terms_s, strict=True)},
+            self.totals_s[place],
+            target == self.home,
+            self.predicted_overlap_tokens[place],
+        )
+
+    def candidates(self) -> tuple[CandidateCost, ...]:
+        """All rows."""
+        return tuple(self.candidate(place) for place in range(len(self.targets)))
+
+
+def build_table(
+    query: PlacementQuery,
+    ranks: Sequence[RankView],
+    totals_s: Iterable[float],
+    *,
+    term_names: tuple[str, ...] = (),
+    terms_s: "tuple[array[float], ...]" = (),
+) -> CostTable:
+    """A table over the ranks; without terms for policies that have none."""
+    return CostTable(
+        tuple(rank.target for rank in ranks),
+        query.home,
+        array("q", [rank.overlap_tokens for rank in ranks]),
+        array("q", [rank.predicted_overlap_tokens for rank in ranks]),
+        term_names,
+        terms_s,
+        array("d", totals_s),
+    )
+
+
 class Choice(msgspec.Struct, frozen=True, kw_only=True):
     """The rank chosen and how."""
 
     target: Target
-    candidates: tuple[CandidateCost, ...]
+    costs: CostTable
     #: Candidates whose cost was too close to tell them apart, the chosen one among them.
     tied_count: int = 1
     #: Why, where the policy itself knows best; None leaves the words to the explanation of costs.
     reason: str | None = None
     #: Oddities met on the way, such as a cost that was not a number.
     notes: tuple[str, ...] = ()
+
+    @property
+    def candidates(self) -> tuple[CandidateCost, ...]:
+        """Every candidate with its costs."""
+        return self.costs.candidates()
 
 
 class Policy(Protocol):

@@ -1,31 +1,15 @@
 """The usual ways of choosing, behind the same interface: to measure against, and for fleets without caches."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import xxhash
 
 from router.config import Coefficients, PolicyName
-from router.policy.base import CandidateCost, Choice, PlacementQuery, RankView
+from router.policy.base import Choice, PlacementQuery, RankView, build_table
 from router.policy.ties import hash_to_target, pick_by_hash
 from wire.ids import Target
 
 _MASK_64 = (1 << 64) - 1
-
-
-def _list_candidates(
-    query: PlacementQuery, ranks: Sequence[RankView], total: Callable[[RankView], float]
-) -> tuple[CandidateCost, ...]:
-    return tuple(
-        CandidateCost(
-            rank.target,
-            rank.overlap_tokens,
-            {},
-            total(rank),
-            rank.target == query.home,
-            rank.predicted_overlap_tokens,
-        )
-        for rank in ranks
-    )
 
 
 class RoundRobin:
@@ -42,8 +26,8 @@ class RoundRobin:
         ordered = sorted(rank.target for rank in ranks)
         later = [target for target in ordered if self._last is not None and target > self._last]
         self._last = (later or ordered)[0]
-        candidates = _list_candidates(query, ranks, lambda _: 0.0)
-        return Choice(target=self._last, candidates=candidates, reason="next in turn")
+        costs = build_table(query, ranks, [0.0] * len(ranks))
+        return Choice(target=self._last, costs=costs, reason="next in turn")
 
 
 class Random:
@@ -59,8 +43,8 @@ class Random:
         """A draw from the seed."""
         self._draws += 1
         draw = xxhash.xxh3_64_intdigest(self._draws.to_bytes(8, "little"), seed=seed & _MASK_64)
-        candidates = _list_candidates(query, ranks, lambda _: 0.0)
-        return Choice(target=ranks[draw % len(ranks)].target, candidates=candidates, reason="drawn at random")
+        costs = build_table(query, ranks, [0.0] * len(ranks))
+        return Choice(target=ranks[draw % len(ranks)].target, costs=costs, reason="drawn at random")
 
 
 class LeastLoad:
@@ -73,12 +57,12 @@ class LeastLoad:
 
     def choose(self, query: PlacementQuery, ranks: Sequence[RankView], seed: int) -> Choice:
         """The least loaded; among equals by a hash of the request."""
-        candidates = _list_candidates(query, ranks, lambda rank: float(rank.open_requests))
+        costs = build_table(query, ranks, [float(rank.open_requests) for rank in ranks])
         fewest = min(rank.open_requests for rank in ranks)
         tied = [rank.target for rank in ranks if rank.open_requests == fewest]
         target = pick_by_hash(query.request_id, tied, seed)
         reason = f"fewest requests there: {fewest}"
-        return Choice(target=target, candidates=candidates, tied_count=len(tied), reason=reason)
+        return Choice(target=target, costs=costs, tied_count=len(tied), reason=reason)
 
 
 class SessionHash:
@@ -100,5 +84,5 @@ class SessionHash:
             return self._without_session.choose(query, ranks, seed)
         weights = {rank.target: hash_to_target(session, rank.target, 0) for rank in ranks}
         target = max(weights, key=lambda name: (weights[name], name))
-        candidates = _list_candidates(query, ranks, lambda rank: 1.0 - weights[rank.target] / (1 << 64))
-        return Choice(target=target, candidates=candidates, reason=f"hash of session {session}")
+        costs = build_table(query, ranks, [1.0 - weights[rank.target] / (1 << 64) for rank in ranks])
+        return Choice(target=target, costs=costs, reason=f"hash of session {session}")

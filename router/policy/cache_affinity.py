@@ -5,12 +5,13 @@ there costs more than computing its prompt anew elsewhere.
 """
 
 import math
+from array import array
 from collections.abc import Sequence
 from typing import Protocol
 
 from router.config import Coefficients, PolicyName, PolicyWeights
 from router.policy.balance import BalanceTerm
-from router.policy.base import CandidateCost, Choice, PlacementQuery, RankView
+from router.policy.base import Choice, PlacementQuery, RankView, build_table
 from router.policy.decode import DecodeTerm
 from router.policy.reuse import ReuseTerm
 from router.policy.ties import break_tie, find_tied
@@ -41,22 +42,24 @@ class CacheAffinity:
             (weights.balance, BalanceTerm(coefficients)),
         )
         self._terms = tuple((weight, term) for weight, term in terms if weight > 0)
+        self._term_names = tuple(term.name for _, term in self._terms)
 
     def choose(self, query: PlacementQuery, ranks: Sequence[RankView], seed: int) -> Choice:
         """The cheapest rank; ties go home, else by a hash of the request."""
-        names = [term.name for _, term in self._terms]
-        columns = [[weight * term.cost_s(query, rank) for rank in ranks] for weight, term in self._terms]
-        notes = [note for name, column in zip(names, columns, strict=True) for note in neutralise(name, column, ranks)]
-        rows = zip(*columns, strict=True) if columns else ((),) * len(ranks)
-        candidates = tuple(
-            _sum_terms(query, rank, dict(zip(names, row, strict=True))) for rank, row in zip(ranks, rows, strict=True)
+        columns = tuple(
+            array("d", [weight * term.cost_s(query, rank) for rank in ranks]) for weight, term in self._terms
         )
-        tied = find_tied(candidates)
+        notes: list[str] = []
+        for name, column in zip(self._term_names, columns, strict=True):
+            notes += neutralise(name, column, ranks)
+        totals_s = map(sum, zip(*columns, strict=True)) if columns else [0.0] * len(ranks)
+        costs = build_table(query, ranks, totals_s, term_names=self._term_names, terms_s=columns)
+        tied = [costs.targets[place] for place in find_tied(costs.totals_s)]
         target = break_tie(tied, query, seed)
-        return Choice(target=target, candidates=candidates, tied_count=len(tied), notes=tuple(notes))
+        return Choice(target=target, costs=costs, tied_count=len(tied), notes=tuple(notes))
 
 
-def neutralise(name: str, column: list[float], ranks: Sequence[RankView]) -> list[str]:
+def neutralise(name: str, column: "array[float]", ranks: Sequence[RankView]) -> list[str]:
     """Replaces what is not a finite number by the term's highest finite cost; returns what to tell about it."""
     if all(map(math.isfinite, column)):
         return []
@@ -67,14 +70,3 @@ def neutralise(name: str, column: list[float], ranks: Sequence[RankView]) -> lis
             column[place] = highest_s
             notes.append(f"{name} of {ranks[place].target} was {cost_s}; counted as {highest_s:.3f} s")
     return notes
-
-
-def _sum_terms(query: PlacementQuery, rank: RankView, terms: dict[str, float]) -> CandidateCost:
-    return CandidateCost(
-        rank.target,
-        rank.overlap_tokens,
-        terms,
-        sum(terms.values()),
-        rank.target == query.home,
-        rank.predicted_overlap_tokens,
-    )

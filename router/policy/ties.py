@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import xxhash
 
-from router.policy.base import CandidateCost, PlacementQuery
+from router.policy.base import PlacementQuery
 from wire.ids import Target
 
 #: Costs this close to the lowest are tied, in seconds,
@@ -25,16 +25,15 @@ def pick_by_hash(key: str, targets: Sequence[Target], seed: int) -> Target:
     return max(targets, key=lambda target: (hash_to_target(key, target, seed), target))
 
 
-def find_tied(candidates: Sequence[CandidateCost]) -> list[CandidateCost]:
-    """Candidates within the tie window of the lowest, in their order."""
-    lowest_s = min(candidate.total_s for candidate in candidates)
+def find_tied(totals_s: Sequence[float]) -> list[int]:
+    """Places of the costs within the tie window of the lowest, in their order."""
+    lowest_s = min(totals_s)
     bound_s = lowest_s + max(TIE_S, TIE_RATIO * abs(lowest_s))
-    return [candidate for candidate in candidates if candidate.total_s <= bound_s]
+    return [place for place, total_s in enumerate(totals_s) if total_s <= bound_s]
 
 
-def break_tie(tied: Sequence[CandidateCost], query: PlacementQuery, seed: int) -> Target:
+def break_tie(tied: Sequence[Target], query: PlacementQuery, seed: int) -> Target:
     """One of the tied."""
-    for candidate in tied:
-        if candidate.is_home:
-            return candidate.target
-    return pick_by_hash(query.request_id, [candidate.target for candidate in tied], seed)
+    if query.home is not None and query.home in tied:
+        return query.home
+    return pick_by_hash(query.request_id, tied, seed)

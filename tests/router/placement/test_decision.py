@@ -1,14 +1,17 @@
 """Decisions can be asked for again, as far back as the ring reaches."""
 
 import json
+from array import array
 
 import msgspec
 
 from router.placement.accuracy import Accuracy
 from router.placement.decision import CandidateCost, Decision, DecisionLog
+from router.policy.base import CostTable
 from wire.ids import RequestId, Target, WorkerId
 
 RANK = Target(WorkerId("a"), 1)
+COSTS = CostTable((RANK,), RANK, array("q", [64]), array("q", [0]), ("wait",), (array("d", [0.5]),), array("d", [0.5]))
 
 
 def decision(name="r1"):
@@ -22,7 +25,7 @@ def decision(name="r1"):
         target=RANK,
         predicted_cached_tokens=64,
         reason="because",
-        candidates=(CandidateCost(RANK, 64, {"wait": 0.5}, 0.5, is_home=True),),
+        costs=COSTS,
     )
 
 
@@ -87,8 +90,12 @@ def test_what_comes_for_a_forgotten_decision_is_dropped():
 def test_a_record_is_plain_json():
     log = DecisionLog(max_decisions=2)
     log.store(decision())
-    plain = log.find("r1").to_json()
-    assert json.loads(json.dumps(plain)) == json.loads(msgspec.json.encode(log.find("r1")))
+    log.record_accuracy("r1", Accuracy.EXACT)
+    plain = json.loads(json.dumps(log.find("r1").to_json()))
+    assert (plain["attempts"], plain["ttft_s"], plain["accuracy"]) == (1, None, "exact")
+    assert plain["decision"]["target"] == {"worker": "a", "dp_rank": 1}
+    assert plain["decision"]["reason"] == "because"
+    assert "costs" not in plain["decision"]
     assert plain["decision"]["candidates"][0] == {
         "target": {"worker": "a", "dp_rank": 1},
         "overlap_tokens": 64,
@@ -97,3 +104,10 @@ def test_a_record_is_plain_json():
         "is_home": True,
         "predicted_overlap_tokens": 0,
     }
+
+
+def test_a_decision_lists_its_candidates_and_a_refusal_has_none():
+    assert decision().candidates == (CandidateCost(RANK, 64, {"wait": 0.5}, 0.5, is_home=True),)
+    refused = msgspec.structs.replace(decision(), target=None, costs=None)
+    assert refused.candidates == ()
+    assert not refused.to_json()["candidates"]

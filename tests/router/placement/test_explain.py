@@ -1,21 +1,27 @@
 """Reasons are whole sentences with the figures that decided."""
 
+from array import array
+
 from router.placement.explain import explain_choice
-from router.policy.base import CandidateCost, Choice, PlacementQuery
+from router.policy.base import Choice, PlacementQuery, RankView, build_table
 from wire.ids import RequestId, Target, WorkerId
 
 A, B, C = (Target(WorkerId(name), 0) for name in "abc")
 
 
 def candidate(target, overlap=0, *, wait=0.0, reuse=0.0, is_home=False, predicted=0):
-    terms = {"wait": wait, "reuse": reuse}
-    return CandidateCost(target, overlap, terms, wait + reuse, is_home, predicted)
+    view = RankView(target=target, overlap_tokens=overlap, predicted_overlap_tokens=predicted)
+    return view, wait, reuse, is_home
 
 
-def explain(target, candidates, *, lost_home=None, prompt_tokens=10_000, **more):
-    query = PlacementQuery(request_id=RequestId("r1"), prompt_tokens=prompt_tokens)
-    choice = Choice(target=target, candidates=tuple(candidates), **more)
-    return explain_choice(query, choice, lost_home=lost_home)
+def explain(target, candidates, *, lost_home=None, prompt_tokens=10_000, names=("wait", "reuse"), **more):
+    views, waits, reuses, _ = zip(*candidates, strict=True)
+    home = next((view.target for view, _, _, is_home in candidates if is_home), None)
+    query = PlacementQuery(request_id=RequestId("r1"), prompt_tokens=prompt_tokens, home=home)
+    terms_s = (array("d", waits), array("d", reuses))[: len(names)]
+    totals_s = [wait + reuse for wait, reuse in zip(waits, reuses, strict=True)]
+    costs = build_table(query, views, totals_s, term_names=names, terms_s=terms_s)
+    return explain_choice(query, Choice(target=target, costs=costs, **more), lost_home=lost_home)
 
 
 def test_staying_at_home():
@@ -55,8 +61,10 @@ def test_ties_and_hopes():
 
 
 def test_a_policy_without_terms():
-    bare = [CandidateCost(A, 0, {}, 0.0, is_home=False), CandidateCost(B, 0, {}, 0.2, is_home=False)]
-    assert explain(A, bare) == "holds none of 10,000 prompt tokens; costs 0 ms in all, the next best b@0 0.2 s"
+    bare = [candidate(A), candidate(B, wait=0.2)]
+    assert (
+        explain(A, bare, names=()) == "holds none of 10,000 prompt tokens; costs 0 ms in all, the next best b@0 0.2 s"
+    )
 
 
 def test_the_policys_own_words_and_its_notes():

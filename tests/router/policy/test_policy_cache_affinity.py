@@ -1,6 +1,7 @@
 """The cost policy: weights, terms and the shape of the whole."""
 
 import math
+from array import array
 
 import pytest
 
@@ -68,6 +69,6 @@ def test_a_cost_that_is_no_number_counts_as_the_dearest_and_is_told():
 
 
 def test_a_term_without_any_number_counts_nothing():
-    column = [math.nan]
+    column = array("d", [math.nan])
     assert neutralise("wait", column, [RankView(target=A)]) == ["wait of a@0 was nan; counted as 0.000 s"]
-    assert column == [0.0]
+    assert column.tolist() == [0.0]

@@ -4,43 +4,39 @@ from collections import Counter
 
 import pytest
 
-from router.policy.base import CandidateCost, PlacementQuery
+from router.policy.base import PlacementQuery
 from router.policy.ties import break_tie, find_tied, pick_by_hash
 from wire.ids import RequestId, Target, WorkerId
 
 A, B, C = (Target(WorkerId(name), 0) for name in "abc")
 
 
-def candidate(target, total_s, *, is_home=False):
-    return CandidateCost(target, 0, {}, total_s, is_home)
-
-
-def query(name="r1"):
-    return PlacementQuery(request_id=RequestId(name), prompt_tokens=10)
+def query(name="r1", home=None):
+    return PlacementQuery(request_id=RequestId(name), prompt_tokens=10, home=home)
 
 
 @pytest.mark.parametrize(
     ("costs", "tied"),
     [
-        ((0.0, 0.001, 0.0011), [A, B]),
-        ((1.0, 1.02, 1.021), [A, B]),
-        ((5.0, 4.0, 4.05), [B, C]),
-        ((0.01, 0.0109, 0.02), [A, B]),
+        ((0.0, 0.001, 0.0011), [0, 1]),
+        ((1.0, 1.02, 1.021), [0, 1]),
+        ((5.0, 4.0, 4.05), [1, 2]),
+        ((0.01, 0.0109, 0.02), [0, 1]),
     ],
 )
 def test_costs_within_a_millisecond_or_two_percent_are_tied(costs, tied):
-    found = find_tied([candidate(target, cost) for target, cost in zip((A, B, C), costs, strict=True)])
-    assert [entry.target for entry in found] == tied
+    assert find_tied(costs) == tied
 
 
-def test_the_home_wins_a_tie():
-    assert break_tie([candidate(A, 0.0), candidate(B, 0.0, is_home=True)], query(), 0) == B
+def test_the_home_wins_a_tie_and_only_a_tie():
+    for n in range(20):
+        assert break_tie([A, B], query(f"r{n}", home=B), 0) == B
+        assert break_tie([A, B], query(f"r{n}", home=C), 0) != C
 
 
 def test_a_tie_does_not_depend_on_the_order_of_the_list():
-    entries = [candidate(target, 0.0) for target in (A, B, C)]
     for n in range(50):
-        assert break_tie(entries, query(f"r{n}"), 0) == break_tie(entries[::-1], query(f"r{n}"), 0)
+        assert break_tie([A, B, C], query(f"r{n}"), 0) == break_tie([C, B, A], query(f"r{n}"), 0)
 
 
 def test_ties_spread_over_all_and_the_seed_changes_them():
