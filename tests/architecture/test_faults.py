@@ -6,7 +6,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[2]
 
 
-def tested_ids() -> dict[str, set[str]]:
+def find_tested() -> dict[str, set[str]]:
     found: dict[str, set[str]] = {}
     for path in (ROOT / "tests").rglob("test_*.py"):
         for fault in re.findall(r"def test_([A-G]\d\d)_", path.read_text(encoding="utf-8")):
@@ -21,4 +21,4 @@ def test_the_page_lists_every_tested_fault_with_its_source_and_test():
             cells = [cell.strip() for cell in line.strip("|").split("|")]
             assert "https://github.com/" in cells[2], line
             rows[match[1]] = set(re.findall(r"tests/[\w/]+\.py", cells[3]))
-    assert rows == tested_ids()
+    assert rows == find_tested()
