@@ -70,7 +70,10 @@ class EventFeed:
             known = self._ranks.get(source.target)
             if known is not None and known.source == source:
                 return
-            self._ranks[source.target] = FedRank(source, self._index, replay_limit_s=self._replay_limit_s)
+            if known is not None:
+                known.on_lost(self._clock())
+            rank = FedRank(source, self._index, replay_limit_s=self._replay_limit_s, before=known)
+            self._ranks[source.target] = rank
         self._command(lambda: self._open(source))
 
     def follow(

@@ -7,7 +7,7 @@ came about, the time limit of a replay, and frames that no stream could own.
 from collections.abc import Sequence
 
 from prefix_index.base import Change, PrefixIndex
-from prefix_index.stream import RankStream, StreamReport
+from prefix_index.stream import RankStream, StreamCounters, StreamReport
 from prefix_index.trust import Trust
 from router.events.changes import ChangeLog
 from router.events.link import RankSource
@@ -21,13 +21,25 @@ CLEARED = Change(cleared=True)
 class FedRank:
     """State of one rank between its sockets and the index."""
 
-    def __init__(self, source: RankSource, index: PrefixIndex, *, replay_limit_s: float) -> None:
+    def __init__(
+        self, source: RankSource, index: PrefixIndex, *, replay_limit_s: float, before: "FedRank | None" = None
+    ) -> None:
+        """Start without credit.
+
+        Args:
+            source: Where the events come from.
+            index: Where they go.
+            replay_limit_s: Longest wait for the next message of a replay.
+            before: The rank as it was followed elsewhere; its counters and its log of changes go on.
+        """
         self.source = source
-        self.changes = ChangeLog()
+        self.changes: ChangeLog = ChangeLog() if before is None else before.changes
         self._index = index
         self._replay_limit_s = replay_limit_s
         index.attach(source.target, model=source.model)
         self._stream = RankStream(source.target, index, replay_available=source.replay_endpoint is not None)
+        if before is not None:
+            self._stream.counters = before.counters
         #: Sockets of this rank are being opened (again): what older ones still deliver is not its own.
         self.is_waiting_for_sockets = True
         #: When a running replay or catch-up is given up; None while none runs.
@@ -36,6 +48,11 @@ class FedRank:
         self._is_catching_up = False
         #: Highest number read in the last catch-up; the live socket may say it once more.
         self._caught_up_seq: int | None = None
+
+    @property
+    def counters(self) -> StreamCounters:
+        """What the rank's streams have seen in all."""
+        return self._stream.counters
 
     @property
     def trust(self) -> Trust:
@@ -100,7 +117,7 @@ class FedRank:
 
     def to_view(self) -> StreamView:
         """What metrics and the workers page show."""
-        counters = self._stream.counters
+        counters = self.counters
         return StreamView(
             target=self.source.target,
             trust=self.trust,

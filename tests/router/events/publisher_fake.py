@@ -1,6 +1,7 @@
 """An engine's event sockets for one rank: publishes, drops, replays and restarts as a test says."""
 
 import threading
+import time
 
 import zmq
 
@@ -30,6 +31,19 @@ def tokens(blocks):
     return list(range(blocks * BLOCK_TOKENS)) + [7]
 
 
+def bind(socket, port):
+    """Bind to a port, waiting for the one who had it to let go."""
+    deadline_s = time.monotonic() + 5
+    while True:
+        try:
+            socket.bind(f"tcp://127.0.0.1:{port or '*'}")
+        except zmq.ZMQError:
+            assert time.monotonic() < deadline_s
+            time.sleep(0.005)
+        else:
+            return socket
+
+
 class Publisher:
     """PUB and ROUTER sockets with a replay buffer; the ROUTER answers from a thread."""
 
@@ -40,10 +54,8 @@ class Publisher:
         self.seq = 0
         self.buffer = []
         self.asked = []
-        self.pub = context.socket(zmq.PUB)
-        self.pub.bind(f"tcp://127.0.0.1:{port or '*'}")
-        self.router = context.socket(zmq.ROUTER)
-        self.router.bind(f"tcp://127.0.0.1:{replay_port or '*'}")
+        self.pub = bind(context.socket(zmq.PUB), port)
+        self.router = bind(context.socket(zmq.ROUTER), replay_port)
         self.endpoint = self.pub.get(zmq.LAST_ENDPOINT).decode()
         self.replay_endpoint = self.router.get(zmq.LAST_ENDPOINT).decode()
         self._closing = False

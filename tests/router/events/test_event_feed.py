@@ -1,5 +1,6 @@
 """The event thread over real sockets: order, gaps, replays, restarts, garbage."""
 
+import socket
 import time
 from contextlib import contextmanager
 
@@ -239,9 +240,8 @@ def test_A22_every_rank_has_its_own_stream(fleet):
 
 
 def test_an_engine_that_connects_finds_the_router_bound(fleet):
-    probe = fleet.context.socket(zmq.PUB)
-    endpoint = f"tcp://127.0.0.1:{probe.bind_to_random_port('tcp://127.0.0.1')}"
-    probe.close(linger=0)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        endpoint = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
     fleet.feed.connect(RankSource(target=TARGET, model=MODEL, endpoint=endpoint, binds=True))
     engine = fleet.publisher()
     engine.pub.connect(endpoint)
@@ -273,3 +273,22 @@ def test_stopping_ends_the_thread_with_streams_open(fleet):
     fleet.wait_until_connected(engine)
     fleet.feed.stop()
     assert not fleet.feed._thread.is_alive()
+
+
+def test_a_rank_that_moves_keeps_its_counters_and_starts_without_credit(fleet):
+    engine = fleet.publisher()
+    fleet.follow(engine)
+    engine.start()
+    engine.publish(stored(0, 4))
+    fleet.wait_for_reuse(16)
+    position = fleet.feed.find_position(TARGET)
+    moved = fleet.publisher()
+    fleet.follow(moved)
+    assert fleet.reuse() == 0
+    assert fleet.feed.find_evidence(TARGET, position, time.monotonic()).cleared
+    moved.start()
+    moved.publish(stored(0, 2))
+    fleet.wait_for_reuse(8)
+    view = fleet.view()
+    assert view.events["BlockStored"] == 2
+    assert view.resets == 1
