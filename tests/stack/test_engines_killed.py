@@ -1,0 +1,158 @@
+"""Two of four engines are killed in the middle of a replay of sessions and restarted.
+
+No request hangs, restarted ranks start without credit, and afterwards every prediction that nothing raced is exact.
+"""
+
+import asyncio
+import socket
+import time
+
+import aiohttp
+import pytest
+
+from simulator.demo.client import AgentClient
+from simulator.demo.processes import Children
+from simulator.traces.session import Message, PromptForm, Session, Turn
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
+
+ENGINES, RANKS, SESSIONS, KILLED = 4, 2, 12, 2
+REQUEST_DEADLINE_S = 30.0
+WORDS = ("parse", "index", "route", "merge", "cache", "token", "queue", "shard", "probe", "drain", "lease", "score")
+
+
+def free_ports(count):
+    """Ports that nothing listens on now; all are held until all are known."""
+    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
+    ports = [one.getsockname()[1] for one in sockets]
+    for one in sockets:
+        one.close()
+    return ports
+
+
+async def until(condition, what, deadline_s=60.0):
+    deadline = time.monotonic() + deadline_s
+    while not (value := await condition()):
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        await asyncio.sleep(0.05)
+    return value
+
+
+class Conversations:
+    """Sessions that grow turn by turn through the router, answers included."""
+
+    def __init__(self, client):
+        self.client = client
+        self.histories = {
+            f"session-{number}": [Message("system", f"You work on part {number % 3}. " + " ".join(WORDS) * 8)]
+            for number in range(SESSIONS)
+        }
+
+    async def take_turn(self, name, output_tokens):
+        history = self.histories[name]
+        turns = len(history)
+        words = " ".join(WORDS[(turns + place + int(name[8:])) % len(WORDS)] for place in range(40))
+        history.append(Message("user", f"step {turns} of {name}: {words}"))
+        turn = Turn(
+            think_s=0,
+            model="dovecote-toy",
+            kept_parts=0,
+            added=tuple(history),
+            prompt_tokens=0,
+            new_tokens=0,
+            output_tokens=output_tokens,
+        )
+        session = Session(session_id=name, parent=None, turns=(turn,), form=PromptForm.CHAT)
+        reply = await self.client.send(session, turn, tuple(history))
+        history.append(Message("assistant", reply.text or "(no answer)"))
+        return reply
+
+    async def take_turns(self, count, output_tokens=6):
+        async def run(name):
+            return [await self.take_turn(name, output_tokens) for _ in range(count)]
+
+        replies = await asyncio.gather(*(run(name) for name in self.histories))
+        return [reply for one in replies for reply in one]
+
+
+class Fleet:
+    """The processes, and what the router says of them."""
+
+    def __init__(self, children, http):
+        self.children, self.http = children, http
+        self.ports = free_ports(ENGINES)
+        self.engines = []
+        self.url = ""
+
+    async def start_engine(self, port):
+        flags = ["--port", port, "--dp-size", RANKS, "--forward", "timed", "--timed-decode-step-ms", 5]
+        flags += ["--timed-prefill-tokens-per-s", 20000]
+        return await self.children.start(f"engine {port}", ["engine_shim.engine", *map(str, flags)], {})
+
+    async def start(self):
+        self.engines = [await self.start_engine(port) for port in self.ports]
+        await asyncio.gather(*(engine.wait_listening(60.0) for engine in self.engines))
+        urls = [engine.url for engine in self.engines]
+        router = await self.children.start("router", ["router", "serve", "--port", "0", "--workers", *urls], {})
+        await router.wait_listening(30.0)
+        self.url = router.url
+        await until(self.all_healthy, "every worker is healthy")
+
+    async def workers(self):
+        async with self.http.get(f"{self.url}/v1/workers") as response:
+            return (await response.json())["workers"]
+
+    async def all_healthy(self):
+        return all(worker["healthy"] for worker in await self.workers())
+
+    async def killed_are_out(self):
+        return not any(worker["healthy"] for worker in await self.ranks_of_killed())
+
+    async def ranks_of_killed(self):
+        urls = {f"http://127.0.0.1:{port}" for port in self.ports[:KILLED]}
+        return [worker for worker in await self.workers() if worker["url"].rstrip("/") in urls]
+
+    async def killed_are_working(self):
+        busy = [sum(rank["inflight_requests"] for rank in worker["ranks"]) for worker in await self.ranks_of_killed()]
+        return all(busy)
+
+    async def decision(self, request_id):
+        async with self.http.get(f"{self.url}/v1/decisions/{request_id}") as response:
+            assert response.status == 200
+            return await response.json()
+
+
+async def test_killed_engines_cost_their_requests_and_nothing_else():
+    async with aiohttp.ClientSession() as http, Children() as children:
+        fleet = Fleet(children, http)
+        await fleet.start()
+        client = AgentClient(http, fleet.url, "dovecote-toy", time.monotonic, REQUEST_DEADLINE_S)
+        talk = Conversations(client)
+        before = await talk.take_turns(2)
+        assert [reply.failure for reply in before if reply.failure] == []
+
+        # Long answers are under way on the engines that die.
+        during = asyncio.create_task(talk.take_turns(2, output_tokens=300))
+        await until(fleet.killed_are_working, "the engines to be killed are working")
+        for engine in fleet.engines[:KILLED]:
+            engine.kill()
+        replies = await during
+        failures = [reply.failure for reply in replies if reply.failure]
+        assert len(failures) < len(replies) / 2
+        assert not any("Timeout" in failure for failure in failures)
+        await until(fleet.killed_are_out, "the killed engines are seen to be gone")
+
+        for port in fleet.ports[:KILLED]:
+            await (await fleet.start_engine(port)).wait_listening(60.0)
+        await until(fleet.all_healthy, "the restarted engines are healthy")
+        restarted = [rank for worker in await fleet.ranks_of_killed() for rank in worker["ranks"]]
+        assert [rank["index_blocks"] for rank in restarted] == [0] * (KILLED * RANKS)
+
+        after = await talk.take_turns(4)
+        assert [reply.failure for reply in after if reply.failure] == []
+        records = [await fleet.decision(reply.request_id) for reply in after]
+        classes = [record["accuracy"] for record in records]
+        assert set(classes) <= {"exact", "raced"}
+        assert classes.count("exact") > len(classes) * 0.8
+        assert {record["outcome"] for record in records} == {"done"}
+        assert all(rank["inflight_requests"] == 0 for worker in await fleet.workers() for rank in worker["ranks"])
