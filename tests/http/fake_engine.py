@@ -71,6 +71,8 @@ class FakeEngine:
             return web.json_response(self.server_info)
 
         async def models(_request):
+            if self.models is None:
+                return web.Response(status=404)
             return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
 
         async def loads(_request):
@@ -135,10 +137,10 @@ async def hanging(_engine, _request, _body):
 
 
 @asynccontextmanager
-async def running(engine):
+async def running(engine, port=0):
     runner = web.AppRunner(engine.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
+    site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
     await site.start()
     engine.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:

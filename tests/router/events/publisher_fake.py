@@ -28,7 +28,7 @@ def removed(*blocks, base=100):
 
 
 def tokens(blocks):
-    return list(range(blocks * BLOCK_TOKENS)) + [7]
+    return [*range(blocks * BLOCK_TOKENS), 7]
 
 
 def bind(socket, port):

@@ -13,8 +13,10 @@ from router.prompt.tokenizer import Tokenizer as Segmented
 
 TOY = Path(__file__).parents[3] / "engine_shim/engine/tokenizer/toy"
 PIECES = st.sampled_from(
-    ["a", "b ", "  ", "\n", "\n\n ", "\r\n", "\t", "123", "'s", "é", "e\u0301", "\u0301", "🐦", "\u200d", "中", "word"]
-    + ["<|im_end|>", "<|im_start|>", "<|", "im_end", "|>", "<|im", "_start|>", "<think>", "\u00a0", "."]
+    [
+        *["a", "b ", "  ", "\n", "\n\n ", "\r\n", "\t", "123", "'s", "é", "e\u0301", "\u0301", "🐦", "\u200d", "中"],
+        *["<|im_end|>", "<|im_start|>", "<|", "im_end", "|>", "<|im", "_start|>", "<think>", "\u00a0", ".", "word"],
+    ]
 )
 TEXTS = st.lists(PIECES, max_size=25).map("".join)
 
