@@ -216,7 +216,7 @@ def _write_turn(plan: SessionPlan, first: int, serial: int, name: str, scale: Tr
         added=added,
         prompt_tokens=scale.tokens(turn.prompt_tokens),
         new_tokens=scale.tokens(turn.new_tokens if serial > first else turn.prompt_tokens),
-        output_tokens=scale.tokens(turn.output_tokens),
+        output_tokens=scale.answer_tokens(turn.output_tokens),
     )
 
 

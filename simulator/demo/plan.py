@@ -5,6 +5,7 @@ from collections.abc import Callable, Sequence
 from enum import StrEnum
 from pathlib import Path
 
+import msgspec
 from msgspec import Struct
 
 from simulator.traces.history import History, flat_text
@@ -81,14 +82,25 @@ class DemoPlan(Struct, frozen=True):
 
 def default_traffic(form: TraceForm | None, *, full_size: bool) -> Traffic:
     """The defaults for a trace form (None: the generator), shrunk or at full size."""
+    has_sizes = form in (None, TraceForm.WEKA)
+    if full_size and has_sizes:
+        scale = TraceScale(
+            prompt_ratio=1.0,
+            time_ratio=0.02,
+            max_think_s=3.0,
+            max_prompt_tokens=120_000,
+            min_first_tokens=80_000,
+            max_output_tokens=128,
+            max_turns=5,
+        )
+        return Traffic(12, scale, arrival_s=0.2)
     if full_size:
-        scale = TraceScale(1.0, 0.02, 3.0, max_prompt_tokens=120_000, min_first_tokens=80_000, max_turns=6)
-        if form in (None, TraceForm.WEKA):
-            return Traffic(12, scale, arrival_s=0.2)
-        return Traffic(24, TraceScale(1.0, 0.02, 2.0, max_turns=10), arrival_s=0.1)
-    if form in (None, TraceForm.WEKA):
-        return Traffic(20, TraceScale(1 / 32, 0.02, 1.5, max_prompt_tokens=4_500, max_turns=8), arrival_s=0.1)
-    return Traffic(24, TraceScale(0.5, 0.05, 1.0, max_prompt_tokens=6_000, max_turns=12), arrival_s=0.1)
+        return Traffic(16, TraceScale(1.0, 0.05, 2.0, max_turns=10, max_output_tokens=128), arrival_s=0.1)
+    if has_sizes:
+        scale = TraceScale(1 / 32, 0.02, 1.5, max_prompt_tokens=4_500, max_turns=8, max_output_tokens=32)
+        return Traffic(20, scale, arrival_s=0.1)
+    scale = TraceScale(0.3, 0.05, 1.0, max_prompt_tokens=4_000, max_turns=8, max_output_tokens=16)
+    return Traffic(16, scale, arrival_s=0.1)
 
 
 def build_plan(options: DemoOptions, count_tokens: Callable[[str], int]) -> DemoPlan:
@@ -174,10 +186,10 @@ def _scale(options: DemoOptions, default: TraceScale) -> TraceScale:
     ratio = default.prompt_ratio if options.prompt_ratio is None else options.prompt_ratio
     limit_ratio = ratio / default.prompt_ratio
     limit_tokens = default.max_prompt_tokens
-    return TraceScale(
+    return msgspec.structs.replace(
+        default,
         prompt_ratio=ratio,
         time_ratio=default.time_ratio if options.time_ratio is None else options.time_ratio,
-        max_think_s=default.max_think_s,
         max_prompt_tokens=None if limit_tokens is None else max(1, round(limit_tokens * limit_ratio)),
         min_first_tokens=round(default.min_first_tokens * limit_ratio),
         max_turns=options.turns or default.max_turns,

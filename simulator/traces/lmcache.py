@@ -74,7 +74,7 @@ def _read_turns(calls: list[LmcacheCall], scale: TraceScale) -> tuple[Turn, ...]
                 added=(Message("", new_text),) if new_text else (),
                 prompt_tokens=estimate_tokens(len(text)),
                 new_tokens=estimate_tokens(len(new_text)),
-                output_tokens=scale.tokens(estimate_tokens(len(call.output))),
+                output_tokens=scale.answer_tokens(estimate_tokens(len(call.output))),
             )
         )
         last_s = now_s

@@ -125,12 +125,19 @@ class TraceScale(Struct, frozen=True):
     max_prompt_tokens: int | None = None
     #: A top session begins with its first prompt of at least this size, in tokens after scaling.
     min_first_tokens: int = 0
+    #: Longest answer asked for, in tokens after scaling; None keeps all.
+    max_output_tokens: int | None = None
     #: Requests kept of each agent, its first ones; None keeps all.
     max_turns: int | None = None
 
     def tokens(self, recorded_tokens: int) -> int:
         """A recorded length after scaling, at least one token."""
         return max(1, round(recorded_tokens * self.prompt_ratio))
+
+    def answer_tokens(self, recorded_tokens: int) -> int:
+        """A recorded length of an answer after scaling, at least one token."""
+        scaled_tokens = self.tokens(recorded_tokens)
+        return scaled_tokens if self.max_output_tokens is None else min(scaled_tokens, self.max_output_tokens)
 
     def pause_s(self, recorded_s: float) -> float:
         """A recorded pause after scaling."""

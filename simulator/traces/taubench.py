@@ -87,7 +87,7 @@ def _read_turns(messages: list[RecordedMessage], scale: TraceScale) -> tuple[Tur
             prompt_chars += new_chars
             if not scale.takes_prompt(estimate_tokens(prompt_chars)) or not scale.takes_turn(len(turns)):
                 break
-            answer_tokens = scale.tokens(estimate_tokens(_chars(message)))
+            answer_tokens = scale.answer_tokens(estimate_tokens(_chars(message)))
             pause_s = _pause_s(messages[place - 1], scale) if turns else 0.0
             sizes = (estimate_tokens(prompt_chars), estimate_tokens(new_chars), answer_tokens)
             turns.append(Turn(pause_s, MODEL, kept_parts, tuple(waiting), *sizes))

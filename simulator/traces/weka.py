@@ -134,7 +134,7 @@ class _Agent:
                 added=tuple(added),
                 prompt_tokens=self._scale.tokens(request.prompt_tokens),
                 new_tokens=self._scale.tokens(request.prompt_tokens - common * self._names.block_tokens),
-                output_tokens=self._scale.tokens(request.output_tokens),
+                output_tokens=self._scale.answer_tokens(request.output_tokens),
             )
         )
         self._part_ends[kept_parts:] = ends
