@@ -40,8 +40,8 @@ class ConfigModel(BaseModel):
     def _refuse_unknown_keys(cls, data: object) -> object:
         for key in data if isinstance(data, Mapping) else ():
             if key not in cls.model_fields:
-                problem = f"unknown key; {describe_valid(key, sorted(cls.model_fields))}"
-                raise PydanticCustomError("unknown_key", "{problem}", {"key": str(key), "problem": problem})
+                told = {"key": str(key), "problem": f"unknown key; {describe_valid(key, sorted(cls.model_fields))}"}
+                raise PydanticCustomError("unknown_key", "{problem}", told)
         return data
 
 
@@ -70,8 +70,8 @@ class PolicyWeights(ConfigModel):
     wait: Weight = 1.0
     #: Seconds to prefill what the rank does not hold.
     reuse: Weight = 1.0
-    #: Seconds by which the request and those generating there slow each other.
-    decode: Weight = 1.0
+    #: Seconds by which those generating slow each other. Below 1: moving away prefills anew, which slows all.
+    decode: Weight = 0.25
     #: Seconds that later requests lose by what is pushed out, and by settling a session on a busy rank.
     balance: Weight = 1.0
 
@@ -100,6 +100,8 @@ class Coefficients(ConfigModel):
     reuse_decay_s: Seconds = 600.0
     #: Further requests expected of a session that settles on a rank.
     future_turns: Annotated[float, Field(strict=True, ge=0, le=100_000)] = 10.0
+    #: Share of a request's work that each of them is taken to wait on a rank with twice the average of recent work.
+    crowding_ratio: Ratio = 0.5
     #: Share of a predicted (not yet confirmed) overlap that is believed, 0..1.
     predicted_credit_ratio: Ratio = 0.9
 
@@ -350,13 +352,11 @@ def build_fleet_config(data: object, file_name: str, environment: Mapping[str, s
 def _to_config_error(detail: ErrorDetails, file_name: str) -> ConfigError:
     path = [str(part) for part in detail["loc"] if not str(part).startswith("<")]
     context: dict[str, Any] = detail.get("ctx") or {}
-    value = detail["input"]
+    value = None if detail["type"] == "missing" else detail["input"]
     if "key" in context:
         key = context["key"]
         value = context.get("value", value.get(key) if isinstance(value, Mapping) else value)
         path.append(key)
-    if detail["type"] == "missing":
-        value = None
     return ConfigError(file_name=file_name, key_path=".".join(path), value=value, problem=detail["msg"])
 
 

@@ -12,7 +12,9 @@ import msgspec
 class RecentShare(msgspec.Struct, frozen=True):
     """A rank's memory at one moment."""
 
-    #: Share of the time that its work keeps the rank busy, 0..1.
+    #: Seconds of work given to it, the older the less.
+    work_s: float = 0.0
+    #: Share of the time that this work keeps the rank busy, 0..1.
     busy_ratio: float = 0.0
     #: Seconds of work in one request, on average.
     request_work_s: float = 0.0
@@ -52,8 +54,10 @@ class RecentWork:
         if not self._requests:
             return _NOTHING
         kept_ratio = self._kept_ratio(now_s)
+        work_s = self._work_s * kept_ratio
         return RecentShare(
-            min(1.0, self._work_s * kept_ratio / self._memory_s),
+            work_s,
+            min(1.0, work_s / self._memory_s),
             self._work_s / self._requests,
             self._tokens * kept_ratio / self._memory_s,
         )

@@ -14,6 +14,7 @@ import msgspec
 from router.config import SessionsConfig
 from router.fleet.load import OwnLoad
 from router.fleet.pace import Pace
+from router.fleet.recent import RecentShare
 from router.fleet.view import Fleet, Rank, ReportedCounts, build_report
 from router.placement.attempt import Attempt, Paces, predict_step_s, record_decode, record_prefill
 from router.placement.decision import Decision, DecisionLog
@@ -150,9 +151,14 @@ class Placer:
     def _place(self, arrival: RequestArrived, ranks: list[Rank]) -> Place:
         home = self.homes.find(arrival.session, arrival.now_s)
         at_home = any(rank.facts.target == home for rank in ranks)
-        query = self._build_query(arrival, home if at_home else None)
+        shares = [rank.recent.share(arrival.now_s) for rank in ranks]
+        mean_recent_work_s = sum(share.work_s for share in shares) / len(shares)
+        query = self._build_query(arrival, home if at_home else None, mean_recent_work_s)
         overlaps = self._find_overlaps(arrival, query, ranks)
-        views = [self._build_view(rank, overlaps[rank.facts.target], query, arrival.now_s) for rank in ranks]
+        views = [
+            self._build_view(rank, overlap, share, query, arrival.now_s)
+            for rank, overlap, share in zip(ranks, overlaps, shares, strict=True)
+        ]
         choice = self._policy.choose(query, views, self._seed)
         place = next(place for place, rank in enumerate(ranks) if rank.facts.target == choice.target)
         reason = explain_choice(query, choice, lost_home=None if at_home else home)
@@ -161,32 +167,33 @@ class Placer:
         self.decisions.store(decision)
         return Place(arrival.request_id, choice.target, decision)
 
-    def _build_query(self, arrival: RequestArrived, home: Target | None) -> PlacementQuery:
+    def _build_query(self, arrival: RequestArrived, home: Target | None, mean_recent_work_s: float) -> PlacementQuery:
         return PlacementQuery(
             request_id=arrival.request_id,
             prompt_tokens=_bound_tokens(arrival.prompt_tokens),
             expected_output_tokens=_bound_tokens(arrival.expected_output_tokens),
             session=arrival.session,
             home=home,
+            mean_recent_work_s=mean_recent_work_s,
             prefill_ratio=self._paces.prefill.ratio,
             decode_ratio=self._paces.decode.ratio,
         )
 
-    def _find_overlaps(
-        self, arrival: RequestArrived, query: PlacementQuery, ranks: list[Rank]
-    ) -> dict[Target, Overlap]:
+    def _find_overlaps(self, arrival: RequestArrived, query: PlacementQuery, ranks: list[Rank]) -> list[Overlap]:
         expected = self.residency.find(arrival.chain_hashes, arrival.chain_block_tokens, arrival.now_s)
-        return {
-            rank.facts.target: bound_overlap(
+        return [
+            bound_overlap(
                 confirmed_tokens=arrival.overlaps.get(rank.facts.target, 0),
                 predicted_tokens=expected.get(rank.facts.target, 0),
                 prompt_tokens=query.prompt_tokens,
                 credit_ratio=self._costs.predicted_credit_ratio,
             )
             for rank in ranks
-        }
+        ]
 
-    def _build_view(self, rank: Rank, overlap: Overlap, query: PlacementQuery, now_s: float) -> RankView:
+    def _build_view(
+        self, rank: Rank, overlap: Overlap, recent: RecentShare, query: PlacementQuery, now_s: float
+    ) -> RankView:
         return build_view(
             rank,
             overlap=overlap,
@@ -194,7 +201,7 @@ class Placer:
             foreign=find_foreign_load(rank.report, now_s=now_s, costs=self._costs, prefill_ratio=query.prefill_ratio),
             expected_output_tokens=query.expected_output_tokens,
             foreign_context_tokens=self._costs.foreign_request_tokens,
-            now_s=now_s,
+            recent=recent,
         )
 
     def _decide(self, arrival: RequestArrived, choice: Choice, view: RankView, reason: str) -> Decision:

@@ -4,6 +4,7 @@ import msgspec
 
 from router.config import Coefficients
 from router.fleet.load import ReportedLoad
+from router.fleet.recent import RecentShare
 from router.fleet.view import Rank
 from router.placement.ledger import RankTotals
 from router.policy.base import RankView
@@ -72,10 +73,9 @@ def build_view(
     foreign: ForeignLoad,
     expected_output_tokens: int,
     foreign_context_tokens: int,
-    now_s: float,
+    recent: RecentShare,
 ) -> RankView:
     """A rank as a policy sees it; of requests that others placed, output and context are taken as given here."""
-    recent = rank.recent.share(now_s)
     return RankView(
         target=rank.facts.target,
         overlap_tokens=overlap.confirmed_tokens,
@@ -89,6 +89,7 @@ def build_view(
         capacity_tokens=rank.find_capacity_tokens(),
         resident_tokens=rank.find_resident_tokens(),
         fill_tokens_per_s=recent.fill_tokens_per_s,
+        recent_work_s=recent.work_s,
         busy_ratio=recent.busy_ratio,
         request_work_s=recent.request_work_s,
     )

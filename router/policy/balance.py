@@ -13,10 +13,13 @@ class BalanceTerm:
     fill; the probability that they would have been reused falls exponentially with that age. Unknown capacity: nothing
     is pushed out.
 
-    A request that has no home yet settles a session, whose further turns meet the work that others have there: the
-    share of time the rank is busy, times half a request's work, for each turn to come.
+    A request that has no home yet settles a session, whose further turns meet the work that others have there. Each
+    turn waits for half a request's work in the share of time that the rank is busy, and for `crowding_ratio` of a
+    request's work where the rank was given twice the average of late: that spreads sessions even while nobody waits,
+    before a shared head gathers them all on the first rank that held it.
 
-    Bounded: at most `reuse_probability` times the prefill of the new tokens, plus half a request's work for each turn.
+    Bounded: at most `reuse_probability` times the prefill of the new tokens, plus `1/2 + crowding_ratio` of a request's
+    work for each turn.
     """
 
     name = "balance"
@@ -43,5 +46,14 @@ class BalanceTerm:
     def _crowding_s(self, query: PlacementQuery, rank: RankView) -> float:
         if query.home is not None:
             return 0.0
-        turns = 1.0 if query.session is None else 1.0 + self._coefficients.future_turns
-        return turns * rank.busy_ratio * rank.request_work_s / 2
+        coefficients = self._coefficients
+        turns = 1.0 if query.session is None else 1.0 + coefficients.future_turns
+        waiting_ratio = rank.busy_ratio / 2 + coefficients.crowding_ratio * _excess_ratio(query, rank)
+        return turns * waiting_ratio * rank.request_work_s
+
+
+def _excess_ratio(query: PlacementQuery, rank: RankView) -> float:
+    """Work above the average of the candidates, as a share of that average; 0..1."""
+    if query.mean_recent_work_s <= 0:
+        return 0.0
+    return min(max(rank.recent_work_s / query.mean_recent_work_s - 1.0, 0.0), 1.0)

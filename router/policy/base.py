@@ -26,6 +26,8 @@ class PlacementQuery(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId | None = None
     #: Where the conversation lives, None where it lives nowhere yet.
     home: Target | None = None
+    #: Seconds of work that a candidate was given of late, on average over the candidates.
+    mean_recent_work_s: float = 0.0
     #: Measured prefill seconds over those the coefficients predict, 1 while nothing was measured.
     prefill_ratio: float = 1.0
     #: The same for the time between tokens.
@@ -58,7 +60,9 @@ class RankView(msgspec.Struct, frozen=True, kw_only=True):
     resident_tokens: int = 0
     #: New tokens a second that arrived there of late: the speed at which old ones are pushed out.
     fill_tokens_per_s: float = 0.0
-    #: Share of the last minute or so that this router's work kept the rank busy, 0..1.
+    #: Seconds of work this router gave it of late, the older the less.
+    recent_work_s: float = 0.0
+    #: Share of that time that this work kept the rank busy, 0..1.
     busy_ratio: float = 0.0
     #: Seconds of work in one request there, on average of late.
     request_work_s: float = 0.0

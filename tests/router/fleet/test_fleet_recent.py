@@ -8,7 +8,7 @@ from router.fleet.recent import RecentShare, RecentWork
 
 
 def test_a_rank_that_was_given_nothing_remembers_nothing():
-    assert RecentWork(memory_s=60.0).share(5.0) == RecentShare(0.0, 0.0, 0.0)
+    assert RecentWork(memory_s=60.0).share(5.0) == RecentShare(0.0, 0.0, 0.0, 0.0)
 
 
 def test_work_of_late_becomes_shares_averages_and_rates():
@@ -43,7 +43,7 @@ def test_a_clock_that_goes_back_changes_nothing():
     work = RecentWork(memory_s=60.0)
     work.record(work_s=3.0, new_tokens=0, now_s=100.0)
     work.record(work_s=3.0, new_tokens=0, now_s=50.0)
-    assert work.share(100.0) == work.share(0.0) == RecentShare(0.1, 3.0, 0.0)
+    assert work.share(100.0) == work.share(0.0) == RecentShare(6.0, 0.1, 3.0, 0.0)
 
 
 def test_a_memory_faded_away_is_no_work():

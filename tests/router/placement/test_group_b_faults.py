@@ -1,4 +1,3 @@
-# ruff: noqa: N802 - faults keep the ids they have in docs/faults.md
 """Public faults of other routers' policies, each given, when and then."""
 
 from random import Random

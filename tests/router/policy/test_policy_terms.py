@@ -24,6 +24,7 @@ COSTS = Coefficients(
     reuse_probability=0.5,
     reuse_decay_s=100.0,
     future_turns=9.0,
+    crowding_ratio=0.2,
 )
 
 
@@ -108,6 +109,13 @@ def test_a_fresh_session_pays_for_the_turns_it_will_spend_on_a_busy_rank():
     assert term.cost_s(query(session=SessionId("s"), home=RANK), busy) == 0.0
 
 
+@pytest.mark.parametrize(("recent_work_s", "cost_s"), [(0.0, 0.0), (10.0, 0.0), (15.0, 1.0), (20.0, 2.0), (90.0, 2.0)])
+def test_a_fresh_session_avoids_a_rank_that_was_given_more_than_the_others(recent_work_s, cost_s):
+    given_more = view(recent_work_s=recent_work_s, request_work_s=1.0)
+    fresh = query(session=SessionId("s"), mean_recent_work_s=10.0)
+    assert BalanceTerm(COSTS).cost_s(fresh, given_more) == pytest.approx(cost_s)
+
+
 @settings(deadline=None)
 @given(
     prompt_tokens=st.integers(0, 10**8),
@@ -118,7 +126,9 @@ def test_a_fresh_session_pays_for_the_turns_it_will_spend_on_a_busy_rank():
     capacity=st.none() | st.integers(0, 1 << 40),
 )
 def test_every_term_is_finite_and_not_negative(prompt_tokens, overlap, output, counts, rate, capacity):  # noqa: PLR0917
-    asked = query(prompt_tokens=prompt_tokens, expected_output_tokens=output, session=SessionId("s"))
+    asked = query(
+        prompt_tokens=prompt_tokens, expected_output_tokens=output, session=SessionId("s"), mean_recent_work_s=rate
+    )
     seen = view(
         overlap_tokens=min(overlap, max(0, prompt_tokens - 1)),
         own_wait_s=float(counts[0]),
@@ -130,6 +140,7 @@ def test_every_term_is_finite_and_not_negative(prompt_tokens, overlap, output, c
         capacity_tokens=capacity,
         fill_tokens_per_s=rate,
         busy_ratio=1.0,
+        recent_work_s=float(counts[5]),
     )
     for term in (WaitTerm(), ReuseTerm(COSTS), DecodeTerm(COSTS), BalanceTerm(COSTS)):
         cost_s = term.cost_s(asked, seen)
