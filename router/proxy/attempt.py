@@ -4,6 +4,7 @@ Turns what happens to a request into stimuli for the `Placer` and numbers for th
 every path and from `finally`; the first call counts.
 """
 
+import asyncio
 import logging
 import time
 from collections.abc import Callable
@@ -11,7 +12,7 @@ from collections.abc import Callable
 from prefix_index import BlockChain
 from router.errors import AllUnhealthyError, DovecoteError, DuplicateRequestError, FleetError, UnknownModelError
 from router.metrics import RANK, rank_labels
-from router.placement.accuracy import classify
+from router.placement.accuracy import Accuracy, classify
 from router.placement.decision import Decision
 from router.placement.instructions import Place, Reject, RejectReason
 from router.placement.stimuli import FirstToken, Outcome, OutputProgressed, RequestArrived, RequestEnded
@@ -186,27 +187,38 @@ class Attempt:
         return next((chain for chain in chains if chain.block_tokens == size), chains[0] if chains else None)
 
     def _judge(self, target: Target, prediction: Prediction, actual_tokens: int, now_s: float) -> None:
+        """Hold the prediction against the engine's count; a difference waits for events still under way."""
         metrics = self._parts.metrics
         labels = rank_labels(target)
         metrics.actual_cached.labels(*labels).inc(actual_tokens)
         metrics.predicted_cached.labels(*labels).inc(prediction.predicted_tokens)
         if prediction.chain is None:
             return
+        if actual_tokens == prediction.predicted_tokens:
+            self._conclude(prediction, actual_tokens, raced=False)
+            return
         until_s = (now_s if self._first_byte_s is None else self._first_byte_s) + EVENT_DELAY_S
-        raced = False
-        if actual_tokens != prediction.predicted_tokens:
-            evidence = self._parts.reuse.find_evidence(target, prediction.position, until_s)
-            raced = is_raced(prediction, actual_tokens, evidence)
+        wait_s = max(0.0, until_s - now_s)
+        asyncio.get_running_loop().call_later(
+            wait_s, self._judge_difference, target, prediction, actual_tokens, until_s
+        )
+
+    def _judge_difference(self, target: Target, prediction: Prediction, actual_tokens: int, until_s: float) -> None:
+        evidence = self._parts.reuse.find_evidence(target, prediction.position, until_s)
+        accuracy = self._conclude(prediction, actual_tokens, raced=is_raced(prediction, actual_tokens, evidence))
+        if accuracy is Accuracy.UNEXPLAINED:
+            _log.warning(
+                "prediction_unexplained request=%s worker=%s dp_rank=%d predicted_tokens=%d actual_tokens=%d",
+                self._request_id, target.worker, target.dp_rank, prediction.predicted_tokens, actual_tokens,
+            )  # fmt: skip
+
+    def _conclude(self, prediction: Prediction, actual_tokens: int, *, raced: bool) -> Accuracy:
         accuracy = classify(
             prediction.predicted_tokens, actual_tokens, trust=prediction.trust, raced=raced, choices=self._choices
         )
-        metrics.predictions.labels(accuracy.value).inc()
+        self._parts.metrics.predictions.labels(accuracy.value).inc()
         self._parts.placer.decisions.record_accuracy(self._request_id, accuracy)
-        if accuracy.value == "unexplained":
-            _log.warning(
-                "prediction_unexplained request=%s worker=%s dp_rank=%s predicted_tokens=%d actual_tokens=%d",
-                self._request_id, *labels, prediction.predicted_tokens, actual_tokens,
-            )  # fmt: skip
+        return accuracy
 
 
 def refusal(reject: Reject, model: str | None) -> DovecoteError:

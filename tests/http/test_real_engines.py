@@ -1,0 +1,186 @@
+"""The router in front of real engine processes: same ids, exact predictions, and engines that are killed and return."""
+
+import asyncio
+import json
+import random
+import signal
+import sys
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+
+import httpx
+import pytest
+from proxy_harness import eventually, in_process, value
+
+from router.control.parity import BATTERY
+from router.prompt import Prompter, PromptInput
+from router.prompt.template import ArgumentForm
+from router.proxy.prediction import EVENT_DELAY_S
+
+pytest.importorskip("engine_shim.engine.command", reason="needs the engine package")
+
+WORDS = ["birds", "come", "home", "to", "the", "loft", "when", "rain", "falls", "over", "hills", "at", "dawn"]
+STARTUP_S = 60
+FAST = {"interval_s": 0.1, "unhealthy_after": 3}
+
+
+class EngineProcess:
+    """One engine of two ranks, timed forward without waiting."""
+
+    def __init__(self):
+        self.url = ""
+        self.port = 0
+        self._process = None
+
+    async def start(self, *, decode_ms=0):
+        command = [
+            *(sys.executable, "-m", "engine_shim.engine", "--port", str(self.port), "--dp-size", "2"),
+            *("--forward", "timed", "--pool-pages", "512", "--max-model-len", "4096"),
+            *(("--timed-decode-step-ms", str(decode_ms)) if decode_ms else ("--time-scale", "0")),
+        ]
+        self._process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
+        async with asyncio.timeout(STARTUP_S):
+            line = (await self._process.stdout.readline()).decode()
+        self.url = line.split()[-1]
+        self.port = int(self.url.rpartition(":")[2])
+        return self
+
+    async def end(self, number=signal.SIGKILL):
+        if self._process.returncode is None:
+            self._process.send_signal(number)
+        await self._process.wait()
+
+
+@asynccontextmanager
+async def engine_processes(count, **arguments):
+    engines = [EngineProcess() for _ in range(count)]
+    try:
+        await asyncio.gather(*(engine.start(**arguments) for engine in engines))
+        yield engines
+    finally:
+        await asyncio.gather(*(engine.end() for engine in engines if engine._process is not None))
+
+
+def text(rng, words):
+    return " ".join(rng.choices(WORDS, k=words))
+
+
+HEAD = {"role": "system", "content": "Keep the loft. " * 12}
+
+
+async def talk(client, rng, session, turns, counts):
+    """One agent session; its answers go into its next prompts."""
+    messages = [HEAD, {"role": "user", "content": text(rng, 40)}]
+    for _ in range(turns):
+        body = {
+            "model": "dovecote-toy",
+            "messages": messages,
+            "max_tokens": rng.randint(2, 20),
+            "stream": rng.random() < 0.6,
+        }
+        headers = {"x-dovecote-session": session}
+        response = await client.post("/v1/chat/completions", json=body, headers=headers)
+        counts[response.status_code] = counts.get(response.status_code, 0) + 1
+        answer = read_answer(response)
+        messages = [*messages, {"role": "assistant", "content": answer}, {"role": "user", "content": text(rng, 15)}]
+
+
+def read_answer(response):
+    if response.status_code != 200:
+        return ""
+    if not response.headers["content-type"].startswith("text/event-stream"):
+        return response.json()["choices"][0]["message"]["content"]
+    chunks = [json.loads(line[6:]) for line in response.text.splitlines() if line.startswith("data: {")]
+    return "".join(choice["delta"].get("content") or "" for chunk in chunks for choice in chunk.get("choices", ()))
+
+
+def predictions(router):
+    kinds = ("exact", "raced", "lower_bound", "n_greater_1", "unexplained")
+    return {kind: value(router, "predictions_total", accuracy=kind) for kind in kinds}
+
+
+def check_all_exact_or_raced(counts, wanted):
+    """An event may be read just after the decision that would have used it; nothing else may differ."""
+    assert counts["exact"] + counts["raced"] == wanted
+    assert counts["exact"] > wanted // 2
+    assert sum(counts.values()) == wanted
+
+
+async def wait_for_trust(client):
+    await eventually(lambda: all(view.trust == "exact" for view in client.router.events.to_views()))
+
+
+@pytest.mark.stack
+async def test_ids_equal_the_engines_own_and_predictions_hold_through_a_restart():
+    async with AsyncExitStack() as stack:
+        engines = await stack.enter_async_context(engine_processes(2))
+        await check_parity(engines[0].url)
+        client = await stack.enter_async_context(in_process([engine.url for engine in engines], probes=FAST))
+        await wait_for_trust(client)
+        assert len(client.router.events.to_views()) == 4
+        await check_quiet_sessions_are_exact(client)
+        await check_busy_sessions_are_explained(client)
+        await check_a_killed_engine_comes_back(client, engines)
+        client.router.placer.ignored.late = 0  # ends of requests whose worker was gone before them
+
+
+async def check_parity(url):
+    """The router makes the ids that the engine makes."""
+    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+        info = (await client.get("/server_info")).json()
+        prompter = Prompter.load(Path(info["tokenizer_path"]))
+        prompter.argument_form = ArgumentForm.TEXT
+        for messages, tools in BATTERY:
+            request = {"messages": messages} | ({"tools": tools} if tools else {})
+            ids = (await client.post("/tokenize", json=request)).json()["tokens"]
+            assert list(prompter.prepare(PromptInput(messages=messages, tools=tools)).token_ids) == ids
+        for prompt in ("once upon a time", "<|im_end|> 世界\n\n  x", "\t'tis 12345"):
+            ids = (await client.post("/tokenize", json={"prompt": prompt})).json()["tokens"]
+            assert list(prompter.prepare(PromptInput(prompt=prompt)).token_ids) == ids
+
+
+async def check_quiet_sessions_are_exact(client):
+    counts = {}
+    await talk(client, random.Random(1), "quiet", 6, counts)
+    assert counts == {200: 6}
+    await eventually(lambda: sum(predictions(client.router).values()) == 6)
+    check_all_exact_or_raced(predictions(client.router), 6)
+    record = client.router.placer.decisions.find_latest(1)[0]
+    assert record.actual_cached_tokens > 0
+
+
+async def check_busy_sessions_are_explained(client):
+    counts = {}
+    sessions = (talk(client, random.Random(place), f"busy{place}", 4, counts) for place in range(8))
+    await asyncio.gather(*sessions)
+    assert counts == {200: 32}
+    await eventually(lambda: sum(predictions(client.router).values()) == 38)
+    assert predictions(client.router)["unexplained"] == 0
+
+
+def credit_of(client, worker):
+    views = client.router.events.to_views()
+    return [(view.trust.value, view.blocks) for view in views if view.target.worker == worker]
+
+
+async def check_a_killed_engine_comes_back(client, engines):
+    """No request hangs, the engine returns without credit, and what follows is exact."""
+    counts = {}
+    sessions = [talk(client, random.Random(place), f"late{place}", 6, counts) for place in range(6)]
+    running = asyncio.gather(*sessions)
+    await eventually(lambda: sum(counts.values()) > 4)
+    await engines[0].end()
+    await running
+    assert sum(counts.values()) == 36
+    # Differences are judged when late events had their time.
+    await asyncio.sleep(2 * EVENT_DELAY_S)
+    assert set(counts) <= {200, 502, 503}
+    await eventually(lambda: credit_of(client, "w0") == [("lost", 0), ("lost", 0)])
+    await engines[0].start()
+    await eventually(lambda: client.router.fleet.workers["w0"].is_usable)
+    await wait_for_trust(client)
+    before = predictions(client.router)
+    await talk(client, random.Random(9), "after", 6, counts)
+    await eventually(lambda: sum(predictions(client.router).values()) == sum(before.values()) + 6)
+    after = predictions(client.router)
+    check_all_exact_or_raced({kind: after[kind] - before[kind] for kind in after}, 6)
