@@ -12,6 +12,7 @@ from rich.console import Console
 from tokenizers import Tokenizer
 
 from engine_shim.engine.tokenizer import TOY_FOLDER
+from router.config import PolicyName
 from simulator.demo.comparison import Comparison
 from simulator.demo.plan import DemoOptions, ForwardName, build_plan
 from simulator.demo.processes import ChildEndedError, Children
@@ -19,7 +20,7 @@ from simulator.traces.lines import TraceError
 
 #: Shell convention: 128 and the signal's number.
 SIGNAL_EXIT_BASE = 128
-DEFAULT_POLICIES = ["round_robin", "cache_affinity"]
+DEFAULT_POLICIES = [PolicyName.ROUND_ROBIN, PolicyName.CACHE_AFFINITY]
 
 
 def demo(
@@ -34,7 +35,7 @@ def demo(
     prompt_ratio: Annotated[float | None, typer.Option(help="Multiplies prompt and output lengths.")] = None,
     time_ratio: Annotated[float | None, typer.Option(help="Multiplies think times.")] = None,
     policy: Annotated[
-        list[str] | None,
+        list[PolicyName] | None,
         typer.Option("--policy", "--policy-compare", help="Policies to compare, in this order; repeatable."),
     ] = None,
     forward: Annotated[ForwardName | None, typer.Option(help="Forward of the engines, whatever --timed says.")] = None,
@@ -58,7 +59,7 @@ def demo(
         plan = build_plan(options, _count_tokens)
     except (TraceError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
-    comparison = Comparison(plan, policy or DEFAULT_POLICIES, console, time.monotonic)
+    comparison = Comparison(plan, [name.value for name in policy or DEFAULT_POLICIES], console, time.monotonic)
     raise typer.Exit(asyncio.run(_run_until_signal(comparison, console, keep=keep)))
 
 
@@ -68,7 +69,7 @@ def _count_tokens(text: str) -> int:
 
 
 async def _run_until_signal(comparison: Comparison, console: Console, *, keep: bool) -> int:
-    """Carry out the comparison; on SIGINT or SIGTERM stop everything first. The exit code."""
+    """Carry out the comparison; on SIGINT, SIGTERM or SIGHUP stop everything first. The exit code."""
     async with Children() as children:
         work = asyncio.create_task(comparison.carry_out(children, keep=keep))
         received: list[int] = []
@@ -87,7 +88,7 @@ async def _run_until_signal(comparison: Comparison, console: Console, *, keep: b
 
 def _install(on_signal: Callable[[int], None]) -> None:
     loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, on_signal, number)
 
 

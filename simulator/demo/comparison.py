@@ -68,8 +68,10 @@ class Comparison:
             await self._explain(http, router, runs[-1].replies)
             self.exit_code = int(any(run.summary.failed_ratio > MAX_FAILED_RATIO for run in runs))
             if keep:
-                self._console.print("The last fleet stays up; Ctrl-C ends it.")
+                self._console.print("The last fleet stays up and the two pages can be opened; Ctrl-C ends it.")
                 await _unless_child_ends(children, asyncio.Event().wait())
+            else:
+                self._console.print("The two pages end with the demo; --keep leaves the last fleet up.")
         return self.exit_code
 
     async def _start(self, fleet: DemoFleet, policy: str) -> Child:

@@ -20,13 +20,13 @@ SMALL = [
 ]  # fmt: skip
 
 
-def start(*arguments):
+def start(*arguments, **extra_env):
     return subprocess.Popen(
         [sys.executable, "-m", "simulator.demo", *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**child_environment({}), "COLUMNS": "120"},
+        env={**child_environment(extra_env), "COLUMNS": "120"},
     )
 
 
@@ -73,10 +73,7 @@ def test_the_demo_prints_one_table_where_affinity_has_more_cached_and_explains_a
     assert "unexplained" not in cells(text, "predictions")[1]
 
 
-def test_an_interrupt_leaves_no_child_and_exit_code_130():
-    process = start(*SMALL)
-    children = wait_for_children(process, 2)
-    process.send_signal(signal.SIGINT)
+def assert_interrupted(process, children):
     text, _ = process.communicate(timeout=60)
     assert process.returncode == 130, text
     assert children
@@ -84,12 +81,36 @@ def test_an_interrupt_leaves_no_child_and_exit_code_130():
     assert "stopping all processes" in text
 
 
-def test_an_unknown_policy_ends_the_demo_with_the_routers_own_words():
+def test_an_interrupt_while_engines_start_leaves_no_child_and_exit_code_130():
+    process = start(*SMALL)
+    children = wait_for_children(process, 2)
+    process.send_signal(signal.SIGINT)
+    assert_interrupted(process, children)
+
+
+def test_an_interrupt_in_the_middle_of_a_run_leaves_no_child_and_exit_code_130():
+    process = start(*SMALL)
+    assert any("requests, 0 failed" in line for line in iter(process.stdout.readline, ""))
+    children = children_of(process.pid)
+    assert len(children) == 3
+    process.send_signal(signal.SIGINT)
+    assert_interrupted(process, children)
+
+
+def test_a_router_that_dies_at_start_is_told_with_its_last_lines():
+    process = start(*SMALL, DOVECOTE__NONSENSE__KEY="1")
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 1, text
+    assert "router (round_robin) ended with exit code" in text
+    assert "nonsense" in text.split("its last lines:")[1].lower()
+
+
+def test_an_unknown_policy_is_refused_before_anything_starts():
     process = start(*SMALL, "--policy", "astrology")
     text, _ = process.communicate(timeout=60)
-    assert process.returncode == 1
-    assert "router (astrology) ended with exit code" in text
-    assert "astrology" in text.split("its last lines:")[1]
+    assert process.returncode == 2
+    assert "astrology" in text
+    assert "cache_affinity" in text
 
 
 def test_a_trace_that_cannot_be_read_is_refused_before_anything_starts(tmp_path):

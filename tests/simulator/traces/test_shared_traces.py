@@ -15,7 +15,7 @@ def trace(shared_dir, name):
 
 
 def test_weka_prompts_grow_by_little_and_share_heads(shared_dir):
-    sessions = list(islice(read_sessions(trace(shared_dir, "weka_claude_code"), TraceScale(1 / 32)), 40))
+    sessions = list(islice(read_sessions(trace(shared_dir, "weka_claude_code"), TraceScale(1 / 32)), 20))
     agents = [agent for session in sessions for agent in session.walk()]
     turns = [turn for agent in agents for turn in agent.turns]
     assert sum(turn.new_tokens for turn in turns) < 0.1 * sum(turn.prompt_tokens for turn in turns)
