@@ -1,10 +1,14 @@
 """Fixtures every test may use: the clock, the chance and where the shared material lies."""
 
 import os
+import sys
 from pathlib import Path
 from random import Random
 
 import pytest
+
+# `make test` unpacks Debian's prometheus and promtool there.
+os.environ["PATH"] += os.pathsep + str(Path(sys.prefix) / "prometheus/usr/bin")
 
 
 class FakeClock:
