@@ -1,1 +1,4 @@
-"""A small real engine: admit, match prefix, allocate, prefill, decode, publish."""
+"""A small real engine: admit, match prefix, allocate, prefill, decode, publish.
+
+Takes requests over HTTP from clients and routers, gives tokens back to them and cache events to whoever subscribes.
+"""

@@ -1,1 +1,1 @@
-"""Stands beside a real SGLang or vLLM engine."""
+"""Stands beside a real SGLang or vLLM engine. Nothing of it is built yet."""

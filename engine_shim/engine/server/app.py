@@ -17,6 +17,7 @@ from engine_shim.engine.server.info_routes import info_router
 from engine_shim.engine.server.openai_routes import openai_router
 from engine_shim.engine.server.request_ids import RequestIds
 from engine_shim.engine.server.service import EngineService
+from engine_shim.engine.server.token_routes import token_router
 
 _log = logging.getLogger(__name__)
 #: Nginx's status for a client that closed the connection; nobody reads it.
@@ -35,7 +36,7 @@ def build_app(service: EngineService) -> FastAPI:
             service.stop()
 
     app = FastAPI(title="dovecote engine", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    for router in (openai_router, generate_router, info_router, control_router):
+    for router in (openai_router, generate_router, token_router, info_router, control_router):
         app.include_router(router(service))
     app.add_middleware(RequestIds)
     app.add_exception_handler(ApiError, _answer_api_error)

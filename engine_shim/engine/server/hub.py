@@ -8,6 +8,7 @@ import asyncio
 import itertools
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
 from http import HTTPStatus
 
 from engine_shim.engine.admission.outcome import TokenOutput
@@ -208,8 +209,9 @@ class RequestHub:
     def deliver(self, signals: tuple[Signal, ...]) -> None:
         """Called from a rank's thread: hand its signals to the loop. Dropped once the loop is gone."""
         loop = self._loop
-        if loop is not None and not loop.is_closed():
-            loop.call_soon_threadsafe(self._take, signals)
+        with suppress(RuntimeError):  # the loop closed: nobody waits any more
+            if loop is not None:
+                loop.call_soon_threadsafe(self._take, signals)
 
     def _take(self, signals: tuple[Signal, ...]) -> None:
         for signal in signals:

@@ -5,9 +5,11 @@ an error, and the process exits with 0.
 """
 
 import asyncio
+import logging
 import os
 import socket
 import sys
+import threading
 from types import FrameType
 
 import uvicorn
@@ -57,9 +59,14 @@ class EngineProcess(uvicorn.Server):
         self._listener = listener
 
     def serve_until_told(self) -> None:
-        """Block until the end; a step that will not end is left behind."""
+        """Block until the end. As a process of its own, end it then and there.
+
+        Everything is closed by then; a step that will not end is left behind, and so is the second that
+        tearing down an interpreter with torch takes.
+        """
         self.run(sockets=[self._listener])
-        if any(rank.is_alive for rank in self._service.ranks):
+        if threading.current_thread() is threading.main_thread():
+            logging.shutdown()
             sys.stdout.flush()
             os._exit(0)
 

@@ -98,6 +98,8 @@ class RankThread:
         self._commands: deque[_Command] = deque()
         self._wake = threading.Condition()
         self._stopping = False
+        #: Why the rank takes nothing more; None while it serves. Guarded by `_wake`.
+        self._ended: str | None = None
         self._thread = threading.Thread(target=self._serve, name=f"rank-{dp_rank}", daemon=True)
         #: Last known state; written by the rank's thread.
         self.snapshot = self._take_snapshot()
@@ -140,13 +142,41 @@ class RankThread:
 
     def _send(self, command: _Command) -> None:
         with self._wake:
-            self._commands.append(command)
-            self._wake.notify()
+            if self._ended is None:
+                self._commands.append(command)
+                self._wake.notify()
+                return
+        self._turn_down(command, self._ended)
 
     def _serve(self) -> None:
-        self._turn(())
-        while (commands := self._wait_for_work()) is not None:
-            self._turn(commands)
+        message = f"rank {self.dp_rank} has stopped"
+        try:
+            self._turn(())
+            while (commands := self._wait_for_work()) is not None:
+                self._turn(commands)
+        except Exception as error:  # noqa: BLE001  (whoever waits for this rank must hear of it)
+            _log.exception("rank=%d stopped", self.dp_rank)
+            message = f"rank {self.dp_rank} has stopped: {error}"
+        self._end(message)
+
+    def _end(self, message: str) -> None:
+        """Nobody may wait for a rank that has ended."""
+        with self._wake:
+            self._ended = message
+            left = tuple(self._commands)
+            self._commands.clear()
+        self._fail_live(message)
+        for command in left:
+            self._turn_down(command, message)
+
+    def _turn_down(self, command: _Command, message: str) -> None:
+        match command:
+            case _Submit(request):
+                self._ports.deliver((Failed(request.request_id, message),))
+            case _Flush(answer):
+                answer.set_result(False)
+            case _Abort():
+                pass
 
     def _wait_for_work(self) -> tuple[_Command, ...] | None:
         """Commands that came in; empty when the engine has work anyway; None when it is time to end."""
@@ -202,6 +232,9 @@ class RankThread:
         self._engine = self._ports.build_engine()
         self._publish(self._engine.step(self._ports.clock()).events)
         self.snapshot = self._take_snapshot()
+        self._fail_live(message)
+
+    def _fail_live(self, message: str) -> None:
         failed = tuple(Failed(request_id, message) for request_id in sorted(self._live))
         self._live.clear()
         self._hand_over(failed)

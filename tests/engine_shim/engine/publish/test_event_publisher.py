@@ -110,7 +110,7 @@ def test_a_malformed_replay_request_is_counted_and_the_next_one_answered(callers
     assert publisher.replay_counts.malformed == 1
 
 
-def test_every_rank_has_its_own_port_and_its_own_numbers(callers, open_publisher):
+def test_A26_every_rank_has_its_own_port_and_its_own_numbers(callers, open_publisher):
     publisher = open_publisher(dp_size=4)
     for rank, topic in enumerate(publisher.topics):
         for _ in range(rank + 1):

@@ -4,6 +4,7 @@ import asyncio
 import json
 
 import httpx
+import msgspec
 from engine_serving import chat_body, is_idle, make_service, read_events, until
 from test_engine_control import replay
 
@@ -90,3 +91,31 @@ async def test_a_full_queue_is_429(gate):
         await until(lambda: is_idle(service))
     assert statuses[0] == 200
     assert sorted(statuses[1:]) == [200, 429, 429, 429, 429]
+
+
+async def test_a_rank_that_cannot_start_over_fails_everything_and_health_says_so(gate):
+    """Its engine breaks and no new one can be built: nobody waits for it, the other rank serves on."""
+    service = make_service(gate)
+    build_engine = service.ranks[1]._ports.build_engine
+
+    def refuse():
+        raise MemoryError("no room for another engine")
+
+    service.ranks[1]._ports = msgspec.structs.replace(service.ranks[1]._ports, build_engine=refuse)
+    app = build_app(service)
+    transport = httpx.ASGITransport(app)
+    async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://e") as client:
+        gate.close()
+        first = asyncio.ensure_future(client.post(CHAT, json=chat_body(routed_dp_rank=1)))
+        await until(lambda: gate.steps == 1)
+        second = asyncio.ensure_future(client.post(CHAT, json=chat_body(routed_dp_rank=1)))
+        await until(lambda: service.hub.requests == (0, 2))
+        gate.break_next_step()
+        gate.open()
+        assert [(await task).status_code for task in (first, second)] == [500, 500]
+        await until(lambda: not service.ranks[1].is_alive)
+        assert (await client.get("/health")).status_code == 503
+        assert (await client.post(CHAT, json=chat_body(routed_dp_rank=1))).status_code == 503
+        assert (await client.post(CHAT, json=chat_body(routed_dp_rank=0))).status_code == 200
+        assert (await client.post("/flush_cache")).status_code == 400
+    assert build_engine().pages.leased == 0
