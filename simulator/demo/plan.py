@@ -93,7 +93,7 @@ def default_traffic(form: TraceForm | None, *, full_size: bool) -> Traffic:
             max_output_tokens=128,
             max_turns=5,
         )
-        return Traffic(12, scale, arrival_s=0.2)
+        return Traffic(12, scale, arrival_s=0.8)
     if full_size:
         return Traffic(16, TraceScale(1.0, 0.05, 2.0, max_turns=10, max_output_tokens=128), arrival_s=0.1)
     if has_sizes:
