@@ -103,4 +103,4 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 TestCacheModel = CacheMachine.TestCase
-TestCacheModel.settings = settings(max_examples=150, stateful_step_count=60, deadline=None)
+TestCacheModel.settings = settings(max_examples=120, stateful_step_count=60, deadline=None)

@@ -156,4 +156,4 @@ class EngineMachine(RuleBasedStateMachine):
 
 
 TestEngineModel = EngineMachine.TestCase
-TestEngineModel.settings = settings(max_examples=300, stateful_step_count=50, deadline=None)
+TestEngineModel.settings = settings(max_examples=150, stateful_step_count=50, deadline=None)

@@ -118,6 +118,16 @@ def test_the_page_that_a_running_request_may_need_next_is_not_given_away(pool_pa
     assert set(rig.step()[0]) == names
 
 
+def test_a_match_on_pages_that_nobody_holds_counts_them_as_taken():
+    rig = Rig(pool_pages=9, prefill_chunk_tokens=20)
+    rig.submit("c", range(100, 117), max_new_tokens=1)
+    rig.step()
+    rig.submit("a", range(16))
+    rig.step()
+    rig.submit("b", [*range(100, 117), 1, 2, 3])
+    assert set(rig.step()[0]) == {"a"}
+
+
 def fill_pool(rig):
     """Two requests decode until the pool is full and the younger one gives way."""
     rig.submit("a", range(8))
