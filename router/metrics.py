@@ -55,6 +55,15 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
     resets: int
 
 
+class RankMetrics(msgspec.Struct, frozen=True):
+    """Counters of one rank."""
+
+    placements: Counter
+    prompt_tokens: Counter
+    predicted_cached: Counter
+    actual_cached: Counter
+
+
 class RouterMetrics:
     """All metrics of one router in one registry of its own."""
 
@@ -82,9 +91,18 @@ class RouterMetrics:
         self.errors = self._counter("errors", "Errors answered by the router itself.", ("reason",))
         self.upstream_errors = self._counter("upstream_errors", "Failures of workers.", ("worker", "reason"))
         self.retries = self._counter("retries", "Requests sent to a second rank after a failed connection.", ())
+        self._of_rank: dict[Target, RankMetrics] = {}
         self.prompt_cache_tokens = Gauge(
             PREFIX + "prompt_cache_tokens", "Tokens held for incremental tokenization.", registry=self.registry
         )
+
+    def of_rank(self, target: Target) -> "RankMetrics":
+        """Counters of one rank, looked up once; the fleet bounds how many there are."""
+        known = self._of_rank.get(target)
+        if known is None:
+            counters = (self.placements, self.prompt_tokens, self.predicted_cached, self.actual_cached)
+            known = self._of_rank[target] = RankMetrics(*(each.labels(*rank_labels(target)) for each in counters))
+        return known
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(PREFIX + name, text, labels, registry=self.registry)

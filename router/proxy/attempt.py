@@ -11,7 +11,6 @@ from collections.abc import Callable
 
 from prefix_index import BlockChain
 from router.errors import AllUnhealthyError, DovecoteError, DuplicateRequestError, FleetError, UnknownModelError
-from router.metrics import RANK, rank_labels
 from router.placement.accuracy import Accuracy, classify
 from router.placement.decision import Decision
 from router.placement.instructions import Place, Reject, RejectReason
@@ -173,9 +172,9 @@ class Attempt:
         )
         self._first_byte_s = None
         self._running.add(target, self._request_id, self._prediction)
-        labels = dict(zip(RANK, rank_labels(target), strict=True))
-        self._parts.metrics.placements.labels(**labels).inc()
-        self._parts.metrics.prompt_tokens.labels(**labels).inc(self._prompt.prompt_tokens)
+        counters = self._parts.metrics.of_rank(target)
+        counters.placements.inc()
+        counters.prompt_tokens.inc(self._prompt.prompt_tokens)
         _log_placement(decision)
         return target
 
@@ -188,10 +187,9 @@ class Attempt:
 
     def _judge(self, target: Target, prediction: Prediction, actual_tokens: int, now_s: float) -> None:
         """Hold the prediction against the engine's count; a difference waits for events still under way."""
-        metrics = self._parts.metrics
-        labels = rank_labels(target)
-        metrics.actual_cached.labels(*labels).inc(actual_tokens)
-        metrics.predicted_cached.labels(*labels).inc(prediction.predicted_tokens)
+        counters = self._parts.metrics.of_rank(target)
+        counters.actual_cached.inc(actual_tokens)
+        counters.predicted_cached.inc(prediction.predicted_tokens)
         if prediction.chain is None:
             return
         if actual_tokens == prediction.predicted_tokens:

@@ -22,6 +22,7 @@ INTERNAL_FIELDS = (
     "bootstrap_host", "bootstrap_port", "bootstrap_room", "bootstrap_pair_key", "decode_tp_size",
     "disagg_prefill_dp_rank", "kv_transfer_params",
 )  # fmt: skip
+_ROUTERS_FIELDS = (*ROUTED_FIELDS, *INTERNAL_FIELDS)
 #: Members that name a conversation, in any of the forms agents use; small ones only.
 _IDENTITY_FIELDS = ("session_id", "prompt_cache_key", "previous_response_id", "metadata", "user", "conversation_id")
 _MAX_IDENTITY_BYTES = 4_096
@@ -69,14 +70,19 @@ class RequestBody:
         self._members = _decode_members(data)
         if splice.has_repeated_names(data, self._members):
             raise RequestError("a member of the body stands twice")
-        for name in INTERNAL_FIELDS:
-            if self.get(name) is not None:
-                raise RequestError(f"{name} is set by the router, not by clients", param=name)
+        self._has_routed_fields = not self._members.keys().isdisjoint(_ROUTERS_FIELDS)
+        if self._has_routed_fields:
+            self._refuse_internal_fields()
         #: Model asked for; None where the client names none.
         self.model: str | None = self._typed("model", str)
         #: Whether the answer is to be streamed.
         self.stream: bool = self._typed("stream", bool) or False
         self.prompt_input = self._read_prompt()
+
+    def _refuse_internal_fields(self) -> None:
+        for name in INTERNAL_FIELDS:
+            if self.get(name) is not None:
+                raise RequestError(f"{name} is set by the router, not by clients", param=name)
 
     def get(self, name: str) -> Any:
         """A member decoded, None where it is absent or null.
@@ -125,7 +131,7 @@ class RequestBody:
         The received bytes, but for a client's own rank fields, which are cut, and for
         `stream_options.include_usage`, which a stream needs for its count of cached tokens.
         """
-        cuts = [name for name in ROUTED_FIELDS + INTERNAL_FIELDS if name in self._members]
+        cuts = [name for name in _ROUTERS_FIELDS if name in self._members] if self._has_routed_fields else []
         asks = self.stream and not self.wants_usage
         options = self.get("stream_options") if asks else None
         if asks and options is not None and not isinstance(options, dict):
@@ -160,7 +166,9 @@ class RequestBody:
             add_generation_prompt=self.get("add_generation_prompt"),
             add_special_tokens=self.get("add_special_tokens"),
             cache_salt=self.get("cache_salt"),
-            field_names=frozenset(name for name, raw in self._members.items() if bytes(raw) != b"null"),
+            field_names=frozenset(
+                name for name, raw in self._members.items() if len(raw) != 4 or raw.tobytes() != b"null"
+            ),
         )
 
 

@@ -7,8 +7,8 @@ connection and counts one outcome; every defect of client, fleet or worker becom
 import asyncio
 import logging
 import re
+import secrets
 import time
-import uuid
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -96,7 +96,7 @@ class _Request:
         said = find_header(self._headers, b"x-request-id")
         if said is not None and _REQUEST_ID.fullmatch(said) and RequestId(said.decode()) not in self._running:
             return RequestId(said.decode())
-        return RequestId(uuid.uuid4().hex)
+        return RequestId(secrets.token_hex(16))
 
     async def serve(self) -> None:
         """Serve it; raises nothing but cancellation and what the server's own channel raises."""

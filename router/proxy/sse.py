@@ -85,6 +85,9 @@ class StreamScanner:
         """Read one piece; the result is what to forward now, possibly nothing yet."""
         if self.is_opaque:
             return piece
+        if self.has_output and not self._tail and piece.endswith(b"\n\n") and _is_plain(piece):
+            self.output_chunks += piece.count(b"\n\n")
+            return piece
         data, sent = self._tail + piece, self._sent_bytes
         end = _last_event_end(data)
         read = self._read_events(data[:end]) if end else b""
@@ -152,10 +155,10 @@ class StreamScanner:
         return not choices and usage is not None
 
     def _read_choice(self, choice: dict[str, Any]) -> None:
-        delta = choice.get("delta")
-        said = any(value for name, value in delta.items() if name != "role") if isinstance(delta, dict) else False
-        if said or choice.get("text") or choice.get("token_ids"):
-            self.has_output = True
+        if not self.has_output:
+            delta = choice.get("delta")
+            said = any(value for name, value in delta.items() if name != "role") if isinstance(delta, dict) else False
+            self.has_output = bool(said or choice.get("text") or choice.get("token_ids"))
         if choice.get("finish_reason") is not None:
             self.has_output = True
             index = choice.get("index")
@@ -172,7 +175,8 @@ def _last_event_end(data: bytes) -> int:
 def _is_plain(events: bytes) -> bool:
     """Whether these events can only be further output: no end, no usage, no error among them."""
     return (
-        events.count(b'"finish_reason"') == events.count(b'"finish_reason":null')
+        events.count(b'"finish_reason"')
+        == events.count(b'"finish_reason":null') + events.count(b'"finish_reason": null')
         and b'"usage"' not in events
         and b"[DONE]" not in events
         and b'"error"' not in events
