@@ -28,8 +28,9 @@ def _attend(queries: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tens
     group = queries.shape[1] // keys.shape[1]
     keys, values = (heads.repeat_interleave(group, dim=1).transpose(0, 1)[None] for heads in (keys, values))
     new_tokens, context_tokens = queries.shape[0], keys.shape[2]
-    visible = torch.ones(new_tokens, context_tokens, dtype=torch.bool, device=queries.device)
-    visible = visible.tril(context_tokens - new_tokens)
-    mask = None if new_tokens == 1 else visible
+    mask = None
+    if new_tokens > 1:
+        visible = torch.ones(new_tokens, context_tokens, dtype=torch.bool, device=queries.device)
+        mask = visible.tril(context_tokens - new_tokens)
     attended = scaled_dot_product_attention(queries.transpose(0, 1)[None], keys, values, attn_mask=mask, scale=scale)
     return attended[0].transpose(0, 1)

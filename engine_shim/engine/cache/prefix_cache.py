@@ -60,8 +60,7 @@ class PrefixCache:
     def match(self, token_bytes: bytes | bytearray, cache_salt: str | None) -> Match:
         """The longest cached prefix that leaves at least the last token to compute. Changes nothing."""
         usable_tokens = max(0, len(token_bytes) // TOKEN_BYTES - 1)
-        usable_pages = usable_tokens // self.page_tokens
-        return self._tree.match(token_bytes[: usable_pages * self.page_tokens * TOKEN_BYTES], cache_salt)
+        return self._tree.match(token_bytes, cache_salt, limit_pages=usable_tokens // self.page_tokens)
 
     def lease(self, match: Match) -> Lease:
         """Hold the pages of a match that was made since the last change."""

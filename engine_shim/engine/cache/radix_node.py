@@ -52,14 +52,16 @@ class RadixNode:
         """The key under which the parent knows this node."""
         return bytes(self.token_bytes[: page_tokens * TOKEN_BYTES])
 
-    def count_common_pages(self, token_bytes: bytes | bytearray, start_page: int, page_tokens: int) -> int:
-        """How many pages here equal the tokens from `start_page` on, without a gap.
+    def count_common_pages(
+        self, token_bytes: bytes | bytearray, start_page: int, page_tokens: int, *, limit_pages: int
+    ) -> int:
+        """How many pages here, up to `limit_pages`, equal the tokens from `start_page` on, without a gap.
 
         Cost: comparisons of packed bytes, halving the run where the whole does not match.
         """
         step = page_tokens * TOKEN_BYTES
         offset = start_page * step
-        high = min(len(self.pages), (len(token_bytes) - offset) // step)
+        high = min(len(self.pages), limit_pages)
         if self.token_bytes[: high * step] == token_bytes[offset : offset + high * step]:
             return high
         low = 0

@@ -59,16 +59,24 @@ class RadixTree:
         #: Pages in the tree under no lock.
         self.unheld_pages = 0
 
-    def match(self, token_bytes: bytes | bytearray, cache_salt: str | None) -> Match:
-        """Find the longest prefix of `token_bytes` in the tree; changes nothing, recency included."""
+    def match(self, token_bytes: bytes | bytearray, cache_salt: str | None, *, limit_pages: int) -> Match:
+        """Find the longest prefix of `token_bytes` in the tree; changes nothing, recency included.
+
+        Args:
+            token_bytes: Packed tokens, at least `limit_pages` pages of them.
+            cache_salt: Namespace to look in.
+            limit_pages: Pages to match, at most.
+
+        Cost: one comparison of packed bytes a node on the way; nothing is copied for what does not match.
+        """
         node, taken = self._roots.get(cache_salt), 0
         pages: list[int] = []
         unheld = 0
-        while node is not None:
+        while node is not None and len(pages) < limit_pages:
             child = self._find_child(node, token_bytes, len(pages))
             if child is None:
                 break
-            node, taken = child, child.count_common_pages(token_bytes, len(pages), self._page_tokens)
+            node, taken = child, self._count_common(child, token_bytes, len(pages), limit_pages)
             pages += child.pages[:taken]
             unheld += 0 if child.lock_count else taken
             if taken < len(child.pages):
@@ -118,8 +126,7 @@ class RadixTree:
                 node = self._append(node, token_bytes, done, pages[len(kept) :], in_place=own)
                 kept += pages[len(kept) :]
             else:
-                end = (start_page + len(pages)) * self._page_bytes
-                common = child.count_common_pages(token_bytes[:end], done, self._page_tokens)
+                common = self._count_common(child, token_bytes, done, start_page + len(pages))
                 node = child if common == len(child.pages) else self._split(child, common)
                 kept += node.pages
         self._lock_path(node, top)
@@ -195,6 +202,10 @@ class RadixTree:
     def _find_child(self, node: RadixNode, token_bytes: bytes | bytearray, start_page: int) -> RadixNode | None:
         offset = start_page * self._page_bytes
         return node.children.get(bytes(token_bytes[offset : offset + self._page_bytes]))
+
+    def _count_common(self, node: RadixNode, token_bytes: bytes | bytearray, start_page: int, end_page: int) -> int:
+        """How many pages of `node` equal pages `[start_page, end_page)` of the tokens, without a gap."""
+        return node.count_common_pages(token_bytes, start_page, self._page_tokens, limit_pages=end_page - start_page)
 
     def _add_root(self, cache_salt: str | None) -> RadixNode:
         root = RadixNode(parent=None, prior_digest=namespace_digest(cache_salt), cache_salt=cache_salt)

@@ -21,7 +21,7 @@ class Rig:
     def put(self, token_ids, salt=None):
         """Insert a prompt and let go of it; returns the tree's pages."""
         packed = pack_tokens(token_ids)
-        match = self.tree.match(packed, salt)
+        match = self.match(token_ids, salt)
         count = len(token_ids) // PAGE_TOKENS - len(match.pages)
         fresh = tuple(range(self.next_page, self.next_page + count))
         self.next_page += count
@@ -30,7 +30,7 @@ class Rig:
         return match.pages + inserted.pages
 
     def match(self, token_ids, salt=None):
-        return self.tree.match(pack_tokens(token_ids), salt)
+        return self.tree.match(pack_tokens(token_ids), salt, limit_pages=len(token_ids) // PAGE_TOKENS)
 
     def lock(self, token_ids, salt=None):
         return self.tree.lock(self.match(token_ids, salt))
@@ -57,6 +57,14 @@ def test_the_longest_cached_prefix_of_whole_pages_is_found(rig):
     assert rig.match([1, 2, 3, 9]).pages == pages[:1]
     assert rig.match([9, 2, 3, 4]).pages == ()
     assert rig.match([]).pages == ()
+
+
+@pytest.mark.parametrize("limit_pages", range(5))
+def test_no_more_pages_are_matched_than_asked_for(rig, limit_pages):
+    rig.put([1, 2, 3, 4])
+    pages = rig.put([1, 2, 3, 4, 5, 6])
+    packed = pack_tokens([1, 2, 3, 4, 5, 6, 7, 8])
+    assert rig.tree.match(packed, None, limit_pages=limit_pages).pages == pages[:limit_pages]
 
 
 @pytest.mark.parametrize("common", range(12))

@@ -169,3 +169,34 @@ def test_a_prompt_of_100_000_tokens_is_served_and_found_again():
     outputs, _ = run(engine)
     assert outputs[-1].cached_tokens == 99_984
     assert len(list(engine._cache._tree.nodes())) < 4
+
+
+class FailsOnce:
+    """A forward whose second step breaks before it computes anything."""
+
+    def __init__(self, forward):
+        self.forward = forward
+        self.steps = 0
+
+    def run(self, rows):
+        self.steps += 1
+        if self.steps == 2:
+            raise MemoryError("no room for activations")
+        return self.forward.run(rows)
+
+
+def test_a_step_whose_forward_fails_can_be_repeated_and_changes_no_token():
+    spec = EngineSpec(page_tokens=4, pool_pages=16, prefill_chunk_tokens=8)
+    outputs = []
+    for wrap in (FailsOnce, lambda forward: forward):
+        engine = Engine(spec, wrap(TimedForward(CostModel(time_scale=0.0), spec=spec)), dp_rank=0)
+        submit(engine, "a", range(20), max_new_tokens=6)
+        engine.step(0.0)
+        if wrap is FailsOnce:
+            with pytest.raises(MemoryError):
+                engine.step(0.0)
+        engine.check_invariants()
+        outputs.append([output.token_id for output in run(engine)[0]])
+        assert engine.pages.leased == 0
+    assert outputs[0] == outputs[1]
+    assert len(outputs[0]) == 6

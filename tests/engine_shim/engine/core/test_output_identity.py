@@ -168,9 +168,9 @@ def test_a_seed_fixes_the_sampled_tokens_and_another_changes_them(make_engine):
 class ServesAnyPrefix(RadixTree):
     """Deliberately wrong: where nothing matches, the pages of some other prefix are served."""
 
-    def match(self, token_bytes, cache_salt):
-        right = super().match(token_bytes, cache_salt)
-        wanted = len(token_bytes) // self._page_bytes
+    def match(self, token_bytes, cache_salt, *, limit_pages):
+        right = super().match(token_bytes, cache_salt, limit_pages=limit_pages)
+        wanted = limit_pages
         for node in self.nodes():
             if not right.pages and wanted and not node.lock_count and node.parent is self._roots[None]:
                 taken = min(wanted, len(node.pages))
