@@ -125,7 +125,8 @@ class StreamScanner:
             if not (is_usage and self._drops):
                 kept.append(event)
             start = match.end()
-        return b"".join(kept)
+        # A third line end in a row ends nothing more, and is passed on.
+        return b"".join((*kept, events[start:]))
 
     def _read_event(self, event: bytes) -> bool:
         """Note what an event says; whether it is the usage chunk."""

@@ -84,6 +84,13 @@ def test_only_usage_chunks_are_left_out(events, places):
     assert relay(scanner, cut(b"".join(events), places)) == b"".join(entry for entry in events if entry != USAGE_CHUNK)
 
 
+@pytest.mark.parametrize("blanks", [b"\n", b"\r\n", b"\n\n\n"])
+def test_more_blank_lines_than_needed_pass_too(blanks):
+    data = ROLE + blanks + event(chunk("a")) + blanks
+    for place in range(len(data)):
+        assert relay(StreamScanner(drop_usage_chunk=True), [data[:place], data[place:]]) == data
+
+
 def test_nothing_is_held_back_when_nothing_is_to_be_left_out():
     scanner = StreamScanner()
     assert scanner.feed(b"data: {") == b"data: {"
