@@ -45,7 +45,21 @@ def build_control_app(
     app = FastAPI(title="Dovecote router", openapi_url=None, lifespan=lifespan)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_bad_query)
+    _add_probe_routes(app, fleet, metrics)
+    _add_decision_routes(app, placer)
 
+    @app.get("/v1/workers")
+    async def workers() -> JSONResponse:
+        """Every worker and rank as the router sees it."""
+        streams = {view.target: view for view in read_streams()}
+        inflight = read_inflight()
+        listed = [_describe(worker, streams, inflight) for worker in fleet.workers.values()]
+        return JSONResponse({"workers": listed})
+
+    return app
+
+
+def _add_probe_routes(app: FastAPI, fleet: FleetWatch, metrics: RouterMetrics) -> None:
     @app.get("/health")
     async def health() -> JSONResponse:
         """200 while a request could be placed, else 503."""
@@ -61,13 +75,14 @@ def build_control_app(
     @app.get("/v1/models")
     async def models() -> JSONResponse:
         """Every model that a usable worker serves."""
-        ranks = (
-            rank for worker in fleet.workers.values() if worker.is_usable for rank in worker.to_rank_facts(fleet.model)
-        )
+        usable = [worker for worker in fleet.workers.values() if worker.is_usable]
+        ranks = [rank for worker in usable for rank in worker.to_rank_facts(fleet.model)]
         names = dict.fromkeys(name for rank in ranks for name in rank.models)
         data = [{"id": name, "object": "model", "created": 0, "owned_by": "dovecote"} for name in names]
         return JSONResponse({"object": "list", "data": data})
 
+
+def _add_decision_routes(app: FastAPI, placer: Placer) -> None:
     @app.get("/v1/decisions")
     async def decisions(limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50) -> JSONResponse:
         """The last decisions, newest first."""
@@ -81,16 +96,6 @@ def build_control_app(
             message = "no decision of that request is remembered"
             return _error(404, message, param="request_id", code="decision_not_found")
         return JSONResponse(record.to_json())
-
-    @app.get("/v1/workers")
-    async def workers() -> JSONResponse:
-        """Every worker and rank as the router sees it."""
-        streams = {view.target: view for view in read_streams()}
-        inflight = read_inflight()
-        listed = [_describe(worker, streams, inflight) for worker in fleet.workers.values()]
-        return JSONResponse({"workers": listed})
-
-    return app
 
 
 def _describe(worker: Worker, streams: Mapping[Target, StreamView], inflight: Mapping[Target, int]) -> dict[str, Any]:
