@@ -8,7 +8,7 @@ demo:
 test:
 	@scripts/setup test
 	@scripts/lint
-	.venv/bin/python -m pytest $(ARGS)
+	.venv/bin/python -m pytest -n 2 $(ARGS)
 
 check:
 	@scripts/setup test

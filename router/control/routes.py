@@ -6,7 +6,7 @@ A FastAPI application behind the hot routes. Every error, also of unknown paths 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request
+from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
@@ -45,50 +45,26 @@ def build_control_app(
     app = FastAPI(title="Dovecote router", openapi_url=None, lifespan=lifespan)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_bad_query)
-    _add_probe_routes(app, fleet, metrics)
-    _add_decision_routes(app, placer)
-
-    @app.get("/v1/workers")
-    async def workers() -> JSONResponse:
-        """Every worker and rank as the router sees it."""
-        streams = {view.target: view for view in read_streams()}
-        inflight = read_inflight()
-        listed = [_describe(worker, streams, inflight) for worker in fleet.workers.values()]
-        return JSONResponse({"workers": listed})
-
-    return app
-
-
-def _add_probe_routes(app: FastAPI, fleet: FleetWatch, metrics: RouterMetrics) -> None:
-    @app.get("/health")
-    async def health() -> JSONResponse:
-        """200 while a request could be placed, else 503."""
-        usable = sum(fleet.find_health().values())
-        body = {"status": "ok" if usable else "no healthy worker", "healthy_workers": usable}
-        return JSONResponse(body, status_code=200 if usable else 503)
+    app.include_router(_decision_routes(placer))
+    app.include_router(_fleet_routes(fleet, read_streams, read_inflight))
 
     @app.get("/metrics")
     async def read_metrics() -> Response:
         """Prometheus text."""
         return Response(metrics.to_text(), headers={"content-type": CONTENT_TYPE})
 
-    @app.get("/v1/models")
-    async def models() -> JSONResponse:
-        """Every model that a usable worker serves."""
-        usable = [worker for worker in fleet.workers.values() if worker.is_usable]
-        ranks = [rank for worker in usable for rank in worker.to_rank_facts(fleet.model)]
-        names = dict.fromkeys(name for rank in ranks for name in rank.models)
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": "dovecote"} for name in names]
-        return JSONResponse({"object": "list", "data": data})
+    return app
 
 
-def _add_decision_routes(app: FastAPI, placer: Placer) -> None:
-    @app.get("/v1/decisions")
+def _decision_routes(placer: Placer) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/v1/decisions")
     async def decisions(limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50) -> JSONResponse:
         """The last decisions, newest first."""
         return JSONResponse({"decisions": [record.to_json() for record in placer.decisions.find_latest(limit)]})
 
-    @app.get("/v1/decisions/{request_id}")
+    @routes.get("/v1/decisions/{request_id}")
     async def decision(request_id: str) -> JSONResponse:
         """One decision with every candidate's terms."""
         record = placer.decisions.find(RequestId(request_id))
@@ -96,6 +72,43 @@ def _add_decision_routes(app: FastAPI, placer: Placer) -> None:
             message = "no decision of that request is remembered"
             return _error(404, message, param="request_id", code="decision_not_found")
         return JSONResponse(record.to_json())
+
+    return routes
+
+
+def _fleet_routes(
+    fleet: FleetWatch,
+    read_streams: Callable[[], Iterable[StreamView]],
+    read_inflight: Callable[[], Mapping[Target, int]],
+) -> APIRouter:
+    routes = APIRouter()
+
+    @routes.get("/health")
+    async def health() -> JSONResponse:
+        """200 while a request could be placed, else 503."""
+        usable = sum(fleet.find_health().values())
+        body = {"status": "ok" if usable else "no healthy worker", "healthy_workers": usable}
+        return JSONResponse(body, status_code=200 if usable else 503)
+
+    @routes.get("/v1/models")
+    async def models() -> JSONResponse:
+        """Every model that a usable worker serves."""
+        ranks = (
+            rank for worker in fleet.workers.values() if worker.is_usable for rank in worker.to_rank_facts(fleet.model)
+        )
+        names = dict.fromkeys(name for rank in ranks for name in rank.models)
+        data = [{"id": name, "object": "model", "created": 0, "owned_by": "dovecote"} for name in names]
+        return JSONResponse({"object": "list", "data": data})
+
+    @routes.get("/v1/workers")
+    async def workers() -> JSONResponse:
+        """Every worker and rank as the router sees it."""
+        streams = {view.target: view for view in read_streams()}
+        inflight = read_inflight()
+        listed = [_describe(worker, streams, inflight) for worker in fleet.workers.values()]
+        return JSONResponse({"workers": listed})
+
+    return routes
 
 
 def _describe(worker: Worker, streams: Mapping[Target, StreamView], inflight: Mapping[Target, int]) -> dict[str, Any]:
