@@ -39,11 +39,15 @@ class EventPorts(msgspec.Struct, frozen=True):
     replay_port_base: int | None = None
 
 
-class EventAddresses(msgspec.Struct, frozen=True):
-    """Event sockets listed one a rank, each with its replay address or None."""
+class RankEvents(msgspec.Struct, frozen=True):
+    """Event sockets of one rank."""
 
-    ranks: tuple[tuple[str, str | None], ...]
+    endpoint: str
+    #: Address of its replay socket; None where it has none.
+    replay_endpoint: str | None = None
     topic: str = ""
+    #: The engine connects to `endpoint`, so the router binds it.
+    binds: bool = False
 
 
 class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,7 +61,8 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: int | None = None
     capacity_tokens: int | None = None
     tokenizer_path: str | None = None
-    events: EventPorts | EventAddresses | None = None
+    #: Ports of all ranks, or the sockets of each.
+    events: EventPorts | tuple[RankEvents, ...] | None = None
     #: Why there are no events, in words; None where there are.
     events_absent: str | None = None
     #: Differs after a restart, where the engine says anything of the kind.
@@ -103,18 +108,14 @@ def check_dp_size(facts: WorkerFacts, configured: int | None, worker: str) -> No
         )
 
 
-def rank_endpoints(facts: WorkerFacts, dp_rank: int) -> tuple[str, str | None, str] | None:
-    """Event address, replay address and topic of one rank; None where the worker has no events."""
-    match facts.events:
-        case EventPorts() as ports:
-            replay = None
-            if ports.replay_port_base is not None:
-                replay = _tcp(ports.replay_host or ports.host, ports.replay_port_base + dp_rank)
-            return _tcp(ports.host, ports.port_base + dp_rank), replay, ports.topic
-        case EventAddresses() as listed if dp_rank < len(listed.ranks):
-            return (*listed.ranks[dp_rank], listed.topic)
-        case _:
-            return None
+def find_rank_events(facts: WorkerFacts, dp_rank: int) -> RankEvents | None:
+    """Event sockets of one rank; None where the worker has none."""
+    events = facts.events
+    if isinstance(events, EventPorts):
+        replay_base, host = events.replay_port_base, events.replay_host or events.host
+        replay = None if replay_base is None else _tcp(host, replay_base + dp_rank)
+        return RankEvents(_tcp(events.host, events.port_base + dp_rank), replay, events.topic)
+    return events[dp_rank] if events is not None and dp_rank < len(events) else None
 
 
 def shift_port(address: str, dp_rank: int) -> str:
@@ -139,7 +140,7 @@ def _read_models(models: Any, info: dict[str, Any]) -> tuple[tuple[str, ...], di
 
 def _read_events(
     info: dict[str, Any], sources: Any, url: str
-) -> tuple[EventPorts | EventAddresses | None, str | None, int | None, int | None]:
+) -> tuple[EventPorts | tuple[RankEvents, ...] | None, str | None, int | None, int | None]:
     """Sockets, or why there are none; ranks and block size as their description says."""
     algorithm = info.get("speculative_algorithm")
     if isinstance(algorithm, str) and algorithm.upper() in _BIGRAM_ALGORITHMS:
@@ -170,22 +171,28 @@ def _read_sglang_events(
     return events, None, _count(block.get("dp_size"), _MAX_RANKS), _count(block.get("block_size"), 1 << 20)
 
 
-def _read_vllm_events(sources: Any, url: str) -> tuple[EventAddresses | None, str | None, int | None, int | None]:
-    listed = sources.get("sources", sources.get("kv_event_sources")) if isinstance(sources, dict) else sources
-    entries = [entry for entry in listed if isinstance(entry, dict)] if isinstance(listed, list) else []
-    entries.sort(key=lambda entry: _count(entry.get("dp_rank", entry.get("data_parallel_rank")), _MAX_RANKS) or 0)
-    ranks = []
-    for entry in entries[:_MAX_RANKS]:
-        endpoint = _text(entry.get("endpoint"))
-        if endpoint is None:
+def _read_vllm_events(
+    sources: Any, url: str
+) -> tuple[tuple[RankEvents, ...] | None, str | None, int | None, int | None]:
+    """One entry a rank, under the rank's number."""
+    ranks: list[RankEvents] = []
+    while isinstance(sources, dict) and isinstance(entry := sources.get(str(len(ranks))), dict):
+        endpoint, replay, topic = _text(entry.get("endpoint")), _text(entry.get("replay_endpoint")), entry.get("topic")
+        if endpoint is None or len(ranks) >= _MAX_RANKS:
             return None, "a rank of its kv_event_sources has no endpoint", None, None
-        replay = _text(entry.get("replay_endpoint"))
-        ranks.append((_reachable(endpoint, url), None if replay is None else _reachable(replay, url)))
+        # vLLM's publisher binds a wildcard address and connects to any other.
+        reachable = _reachable(endpoint, url)
+        ranks.append(
+            RankEvents(
+                reachable,
+                None if replay is None else _reachable(replay, url),
+                topic if isinstance(topic, str) else "",
+                binds=reachable == endpoint and endpoint.startswith("tcp://"),
+            )
+        )
     if not ranks:
         return None, "its kv_event_sources list no rank", None, None
-    topic = entries[0].get("topic")
-    block_tokens = _count(entries[0].get("block_size"), 1 << 20)
-    return EventAddresses(tuple(ranks), topic if isinstance(topic, str) else ""), None, len(ranks), block_tokens
+    return tuple(ranks), None, len(ranks), None
 
 
 def _reachable(address: str, url: str) -> str:

@@ -219,16 +219,15 @@ class FleetWatch:
             if found is None or worker.facts is None or worker.refused is not None:
                 self._events.disconnect(target)
                 continue
-            endpoint, replay_endpoint, topic, binds = found
             if is_restarted:
                 self._events.lose(target)
             self._events.follow(
                 target,
                 model=worker.facts.models[0],
-                endpoint=endpoint,
-                replay_endpoint=replay_endpoint,
-                topic=topic,
-                binds=binds,
+                endpoint=found.endpoint,
+                replay_endpoint=found.replay_endpoint,
+                topic=found.topic,
+                binds=found.binds,
             )
 
     def _lose(self, worker: Worker) -> None:

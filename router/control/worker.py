@@ -3,7 +3,14 @@
 from pathlib import Path
 
 from router.config import EventsMode, EventSource, WorkerConfig
-from router.control.facts import ContradictionError, WorkerFacts, check_dp_size, rank_endpoints, shift_port
+from router.control.facts import (
+    ContradictionError,
+    RankEvents,
+    WorkerFacts,
+    check_dp_size,
+    find_rank_events,
+    shift_port,
+)
 from router.control.health import HealthGate
 from router.fleet.rank import RankFacts
 from wire.ids import Target, WorkerId
@@ -74,21 +81,20 @@ class Worker:
             for target in self.targets
         )
 
-    def find_events(self, target: Target) -> tuple[str, str | None, str, bool] | None:
-        """Event address, replay address and topic of a rank, and whether the router binds; None without events."""
+    def find_events(self, target: Target) -> RankEvents | None:
+        """Event sockets of a rank; None without events, or where they could earn no credit."""
         if self.config.events is EventsMode.OFF or self.facts is None or self.no_credit is not None:
             return None
-        if isinstance(self.config.events, EventSource):
-            source = self.config.events
-            replay = source.replay_endpoint
-            return (
-                shift_port(source.endpoint, target.dp_rank),
-                None if replay is None else shift_port(replay, target.dp_rank),
-                source.topic,
-                source.endpoint.startswith(_BOUND_HOSTS),
-            )
-        found = rank_endpoints(self.facts, target.dp_rank)
-        return None if found is None else (*found, False)
+        if not isinstance(self.config.events, EventSource):
+            return find_rank_events(self.facts, target.dp_rank)
+        source = self.config.events
+        replay = source.replay_endpoint
+        return RankEvents(
+            shift_port(source.endpoint, target.dp_rank),
+            None if replay is None else shift_port(replay, target.dp_rank),
+            source.topic,
+            binds=source.endpoint.startswith(_BOUND_HOSTS),
+        )
 
     def explain_no_credit(self) -> str | None:
         """Why its ranks earn no cache credit; None where they can."""

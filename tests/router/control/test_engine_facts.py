@@ -6,11 +6,11 @@ from hypothesis import strategies as st
 
 from router.control.facts import (
     ContradictionError,
-    EventAddresses,
     EventPorts,
+    RankEvents,
     WorkerFacts,
     check_dp_size,
-    rank_endpoints,
+    find_rank_events,
     read_facts,
     shift_port,
 )
@@ -42,7 +42,7 @@ def test_sglang_tells_its_ranks_sockets_and_block_size():
     assert facts.models == ("base", "lora")
     assert facts.adapters == {"lora": "base"}
     assert (facts.dp_size, facts.block_tokens, facts.capacity_tokens) == (2, 16, 4_096)
-    assert rank_endpoints(facts, 1) == ("tcp://10.0.0.7:5558", "tcp://10.0.0.9:6558", "kv")
+    assert find_rank_events(facts, 1) == RankEvents("tcp://10.0.0.7:5558", "tcp://10.0.0.9:6558", "kv")
 
 
 @pytest.mark.parametrize("host", ["*", "0.0.0.0", "::", "", None])
@@ -51,17 +51,22 @@ def test_a_wildcard_host_is_the_workers_own(host):
     assert facts.events == EventPorts("10.0.0.7", 1)
 
 
-def test_vllm_lists_its_ranks():
-    sources = {"sources": [
-        {"dp_rank": 1, "endpoint": "tcp://*:5558", "replay_endpoint": "tcp://*:6558", "topic": "t"},
-        {"dp_rank": 0, "endpoint": "tcp://10.0.0.9:5557", "topic": "t"},
-    ]}  # fmt: skip
+def test_vllm_lists_its_ranks_by_number():
+    entry = {"publisher": "zmq", "replay_endpoint": "tcp://*:6557", "topic": "kv@h@m"}
+    sources = {"1": entry | {"endpoint": "tcp://10.0.0.9:5558"}, "0": entry | {"endpoint": "tcp://*:5557"}}
     facts = read_facts(None, MODELS, sources, url=URL)
-    assert facts.events == EventAddresses(
-        (("tcp://10.0.0.9:5557", None), ("tcp://10.0.0.7:5558", "tcp://10.0.0.7:6558")), "t"
-    )
     assert facts.dp_size == 2
-    assert rank_endpoints(facts, 2) is None
+    # A wildcard is bound by the engine, any other address is one that it connects to.
+    assert find_rank_events(facts, 0) == RankEvents("tcp://10.0.0.7:5557", "tcp://10.0.0.7:6557", "kv@h@m")
+    assert find_rank_events(facts, 1) == RankEvents("tcp://10.0.0.9:5558", "tcp://10.0.0.7:6557", "kv@h@m", binds=True)
+    assert find_rank_events(facts, 2) is None
+
+
+def test_vllm_ranks_without_an_address_have_no_events():
+    for sources in ({}, [], {"0": {"endpoint": None}}, {"1": {"endpoint": "tcp://*:1"}}):
+        facts = read_facts(None, MODELS, sources, url=URL)
+        assert facts.events is None
+        assert "kv_event_sources" in facts.events_absent
 
 
 @pytest.mark.parametrize(
@@ -104,7 +109,7 @@ JSON = st.recursive(
         st.lists(inner, max_size=3)
         | st.dictionaries(
             st.sampled_from(
-                ["data", "id", "parent", "kv_events", "dp_size", "endpoint", "sources", *SGLANG["kv_events"]]
+                ["data", "id", "parent", "kv_events", "dp_size", "endpoint", "0", "1", *SGLANG["kv_events"]]
             ),
             inner,
             max_size=4,
@@ -119,4 +124,4 @@ def test_no_answer_of_an_engine_raises(info, models, sources):
     facts = read_facts(info, models, sources, url=URL)
     assert 1 <= facts.dp_size <= 1_024
     for rank in range(3):
-        rank_endpoints(facts, rank)
+        find_rank_events(facts, rank)
