@@ -56,6 +56,13 @@ class PrefixIndex(Protocol):
     def clear(self, holder: Target) -> int:
         """Forget the blocks of `holder`, which stays attached; says how many it held."""
 
+    def doubt(self, holder: Target) -> int:
+        """Events of `holder` were lost: count none of its blocks until there is proof; says how many it held.
+
+        A block stored below a doubted one proves it and all before it, for an engine keeps no block without
+        those before it.
+        """
+
     def find_reuse(self, chain: BlockChain) -> dict[Target, int]:
         """Tokens [0, n) of the prompt that each holder can reuse; only holders with n above 0.
 

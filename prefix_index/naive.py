@@ -63,6 +63,16 @@ class NaivePrefixIndex:
         state.blocks.clear()
         return count
 
+    def doubt(self, holder: Target) -> int:
+        """See `PrefixIndex`. Cost: proportional to what the holder held."""
+        state = self._holders.get(holder)
+        if state is None:
+            return 0
+        count = state.place_count
+        for place in state.blocks.doubt():
+            self._unmark(state, place)
+        return count
+
     def apply(self, holder: Target, event: Event) -> Change:
         """See `PrefixIndex`."""
         state = self._holders.get(holder)

@@ -2,11 +2,14 @@
 
 Takes that holder's events, gives the places (canonical hashes) gained and lost in its device
 cache. An engine's hash is opaque and only resolves parents and removals. A block whose parent is
-unknown is parked, bounded, and takes its place when the parent turns up.
+unknown is parked, bounded, and takes its place when the parent turns up. A block that is doubted
+counts for nothing until one stored below it proves that it is there.
 """
 
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
+from itertools import islice
 
 from prefix_index import namespace
 from wire.events import BlockRemoved, BlockStored, EngineHash, Medium
@@ -24,11 +27,13 @@ class CopyRule(StrEnum):
 class Block:
     """One engine hash of one group."""
 
-    __slots__ = ("device", "others", "place")
+    __slots__ = ("device", "others", "parent", "place")
 
     def __init__(self) -> None:
         #: Canonical hash; None while the block's place is unknown.
         self.place: int | None = None
+        #: Engine hash of the block before it; None at the start of a prompt.
+        self.parent: EngineHash | None = None
         #: Copies in the device cache.
         self.device = 0
         #: Copies in other tiers; None where there never was one.
@@ -63,7 +68,14 @@ class Block:
 
 
 #: A parked block: parent, tokens, content keys.
-Parked = tuple[EngineHash, tuple[int, ...], namespace.Keys]
+Parked = tuple[EngineHash, "array[int]", namespace.Keys]
+#: Most tokens that a group's parked blocks may hold together.
+MAX_PARKED_TOKENS = 4 << 20
+#: Most groups of one holder; engines have a handful.
+MAX_GROUPS = 64
+#: Most blocks known of one group, and most doubted ones; some 10 times what a large engine holds.
+MAX_BLOCKS = 4 << 20
+MAX_DOUBTED = 1 << 20
 
 
 class Group:
@@ -75,16 +87,20 @@ class Group:
         self.resident: dict[int, int] = {}
         #: Blocks without a place, oldest first.
         self.parked: dict[EngineHash, Parked] = {}
-        #: Parent -> parked blocks that wait for it.
-        self.waiting: dict[EngineHash, list[EngineHash]] = {}
+        self._parked_tokens = 0
+        #: Parent -> parked blocks that wait for it, oldest first.
+        self.waiting: dict[EngineHash, dict[EngineHash, None]] = {}
+        #: Blocks with a place that were resident when events were lost.
+        self.doubted: dict[EngineHash, Block] = {}
 
     def park(self, engine_hash: EngineHash, parked: Parked, max_parked: int) -> None:
-        """Put a block aside; the oldest parked one is forgotten when there are too many."""
+        """Put a block aside; the oldest parked ones are forgotten when there are too many."""
         if engine_hash in self.parked:
             return
         self.parked[engine_hash] = parked
-        self.waiting.setdefault(parked[0], []).append(engine_hash)
-        if len(self.parked) > max_parked:
+        self._parked_tokens += len(parked[1])
+        self.waiting.setdefault(parked[0], {})[engine_hash] = None
+        while len(self.parked) > max_parked or (self._parked_tokens > MAX_PARKED_TOKENS and len(self.parked) > 1):
             oldest = next(iter(self.parked))
             self.unpark(oldest)
             del self.blocks[oldest]
@@ -93,11 +109,29 @@ class Group:
         """Take a block off the parked ones; None where it was not parked."""
         parked = self.parked.pop(engine_hash, None)
         if parked is not None:
+            self._parked_tokens -= len(parked[1])
             siblings = self.waiting[parked[0]]
-            siblings.remove(engine_hash)
+            del siblings[engine_hash]
             if not siblings:
                 del self.waiting[parked[0]]
         return parked
+
+    def doubt(self) -> None:
+        """Count no block any more; keep those whose place is known, for what is stored below them."""
+        self.doubted |= {name: block for name, block in self.blocks.items() if block.place is not None}
+        self.blocks, self.resident, self.parked, self.waiting = {}, {}, {}, {}
+        self._parked_tokens = 0
+        for name in tuple(islice(self.doubted, max(0, len(self.doubted) - MAX_DOUBTED))):
+            del self.doubted[name]
+
+    def prove(self, engine_hash: EngineHash | None) -> Iterator[int]:
+        """A block and those before it are in the device cache after all; their places, the last one first."""
+        while engine_hash is not None and (block := self.doubted.pop(engine_hash, None)) is not None:
+            block.device, block.others = 1, None
+            self.blocks[engine_hash] = block
+            if block.place is not None:
+                yield block.place
+            engine_hash = block.parent
 
 
 class HolderBlocks:
@@ -126,7 +160,14 @@ class HolderBlocks:
     def store(self, event: BlockStored) -> tuple[list[int], list[int], int]:
         """Take in a store: places gained, places lost (to a new full group), blocks parked."""
         lost: list[int] = []
-        group = self.groups.get(event.group_idx) or self.groups.setdefault(event.group_idx, Group())
+        group = self.groups.get(event.group_idx)
+        if group is None:
+            if len(self.groups) >= MAX_GROUPS:
+                self.is_modelled = False
+                return [], lost, 0
+            group = self.groups[event.group_idx] = Group()
+        if len(group.blocks) + len(event.block_hashes) > MAX_BLOCKS:
+            return [], lost, len(event.block_hashes)
         if not namespace.is_full_attention(event):
             self.is_modelled = False
             self._add_copies(group, event)
@@ -150,6 +191,8 @@ class HolderBlocks:
         lost: list[int] = []
         unknown = 0
         for engine_hash in event.block_hashes:
+            if event.medium == Medium.DEVICE and group.doubted.pop(engine_hash, None) is not None:
+                continue
             block = group.blocks.get(engine_hash)
             if block is None or not block.take_copy(event.medium):
                 unknown += 1
@@ -164,15 +207,19 @@ class HolderBlocks:
     def _store_full(self, group: Group, event: BlockStored) -> tuple[list[int], int]:
         adds_copy = not self._is_repeated(group, event)
         keys = namespace.content_keys(event)
+        gained: list[int] = []
+        if event.medium == Medium.DEVICE:
+            for place in group.prove(event.parent_block_hash):
+                self._gain(group, place, gained)
         parent = self._find_parent(group, event)
         places: Sequence[int | None] = [None] * len(event.block_hashes)
         if parent is not None:
             places = namespace.chain_hashes(parent, event.token_ids, event.block_tokens, keys)
-        gained: list[int] = []
         for index, engine_hash in enumerate(event.block_hashes):
             block = group.blocks.get(engine_hash)
             if block is None:
                 block = group.blocks[engine_hash] = Block()
+                group.doubted.pop(engine_hash, None)
             was_counted = block.device > 0 and block.place is not None
             if adds_copy or block.count_copies(event.medium) == 0:
                 block.add_copy(event.medium)
@@ -197,10 +244,11 @@ class HolderBlocks:
             own_keys = keys[index] if keys and index < len(keys) else ()
             known = group.blocks.get(parent)
             if known is None or known.place is None:
-                group.park(engine_hash, (parent, tokens, own_keys), self._max_orphans)
+                group.park(engine_hash, (parent, array("I", tokens), own_keys), self._max_orphans)
                 return
             place = namespace.chain_hashes(known.place, tokens, len(tokens), (own_keys,) if own_keys else None)[0]
-        group.blocks[engine_hash].place = place
+        block = group.blocks[engine_hash]
+        block.place, block.parent = place, parent
         group.unpark(engine_hash)
 
     def _is_repeated(self, group: Group, event: BlockStored) -> bool:
@@ -224,7 +272,7 @@ class HolderBlocks:
     def _find_parent(self, group: Group, event: BlockStored) -> int | None:
         if event.parent_block_hash is None:
             return namespace.find_seed(event, self._model, bigram=self._bigram, secret=self._secret)
-        parent = group.blocks.get(event.parent_block_hash)
+        parent = group.blocks.get(event.parent_block_hash) or group.doubted.get(event.parent_block_hash)
         return None if parent is None else parent.place
 
     def _link(self, group: Group, parent: EngineHash, gained: list[int]) -> None:
@@ -237,11 +285,18 @@ class HolderBlocks:
                 place = group.blocks[parent].place
                 if parked is None or place is None:
                     continue
-                _, tokens, keys = parked
+                block.parent, tokens, keys = parked
                 block.place = namespace.chain_hashes(place, tokens, len(tokens), (keys,) if keys else None)[0]
                 if block.device > 0:
                     self._gain(group, block.place, gained)
                 ready.append(engine_hash)
+
+    def doubt(self) -> list[int]:
+        """Count no block any more until it is proved; places lost."""
+        lost = list(self.places())
+        for group in self.groups.values():
+            group.doubt()
+        return lost
 
     @staticmethod
     def _add_copies(group: Group, event: BlockStored) -> None:
@@ -280,3 +335,5 @@ class HolderBlocks:
                 raise AssertionError("resident or parked blocks differ from what the events left")
             if len(group.parked) > self._max_orphans or not group.parked.keys() <= group.blocks.keys():
                 raise AssertionError("parked blocks are unbounded or unknown")
+            if not group.doubted.keys().isdisjoint(group.blocks):
+                raise AssertionError("a block is doubted and counted")

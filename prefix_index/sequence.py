@@ -8,6 +8,8 @@ a replay moves only the first. Live numbers rise by one. A number that does not 
 is a new publisher: everything is forgotten. A number above `applied` + 1 (or above 0 at the start)
 is a gap: it is held back and the missing ones are asked for. While a replay runs, live batches are
 held back, bounded; replayed ones are applied as they come; at its end the held ones follow.
+A live batch that came damaged is asked for once more like a missing one; where the replay has no better
+copy the damaged one is applied, so that numbering goes on.
 """
 
 from collections.abc import Iterable
@@ -29,7 +31,8 @@ class Step(msgspec.Struct, Generic[Batch]):
     ask_replay_from: int | None = None
     #: A gap was found (asked for or not).
     gap: bool = False
-    #: Batches are missing for good: `before` the first one seen, or `between` two of them.
+    #: Batches are missing: `before` the first one seen; or between two of them, `unanswered` where the publisher
+    #: may still have them, else `gone`.
     missing: str | None = None
 
 
@@ -40,6 +43,8 @@ class Sequencer(Generic[Batch]):
         self._replay_available = replay_available
         self._max_held = max_held
         self._held: dict[int, Batch] = {}
+        #: Numbers of held batches that came damaged.
+        self._damaged: set[int] = set()
         #: Last number applied; None before the first.
         self.applied: int | None = None
         self._live: int | None = None
@@ -58,8 +63,8 @@ class Sequencer(Generic[Batch]):
         """Live batches held back."""
         return len(self._held)
 
-    def on_live(self, seq: int, batch: Batch) -> Step[Batch]:
-        """A batch from the live socket."""
+    def on_live(self, seq: int, batch: Batch, *, is_damaged: bool = False) -> Step[Batch]:
+        """A batch from the live socket; of a damaged one a better copy is asked for."""
         step: Step[Batch] = Step()
         if self._live is not None and seq <= self._live:
             self._restart()
@@ -67,16 +72,18 @@ class Sequencer(Generic[Batch]):
         self._live = seq
         if self.applied is not None and seq <= self.applied:
             return step
+        if is_damaged and self._replay_available:
+            self._damaged.add(seq)
         if self.is_replaying:
             self._hold(seq, batch, step)
-        elif seq == self._next:
+        elif seq == self._next and seq not in self._damaged:
             self._apply(seq, batch, step)
         else:
             self._open_gap(seq, batch, step)
         return step
 
-    def on_replay(self, seq: int, batch: Batch) -> Step[Batch]:
-        """A batch out of the replay that was asked for last."""
+    def on_replay(self, seq: int, batch: Batch, *, is_damaged: bool = False) -> Step[Batch]:
+        """A batch out of the replay that was asked for last; the live copy of a damaged one counts if it is whole."""
         step: Step[Batch] = Step()
         if not self.is_replaying or self._torn or seq < self._next:
             return step
@@ -85,8 +92,8 @@ class Sequencer(Generic[Batch]):
         elif seq > self._next:
             self._torn = True
             return step
-        self._apply(seq, batch, step)
-        self._held.pop(seq, None)
+        live = self._held.pop(seq, batch)
+        self._apply(seq, batch if seq in self._damaged or not is_damaged else live, step)
         return step
 
     def on_replay_end(self) -> Step[Batch]:
@@ -124,18 +131,20 @@ class Sequencer(Generic[Batch]):
         self.applied = self._live = self._asked = None
         self._torn = False
         self._held.clear()
+        self._damaged.clear()
 
     def _apply(self, seq: int, batch: Batch, step: Step[Batch]) -> None:
         step.apply.append(batch)
         self.applied = seq
+        self._damaged.discard(seq)
 
     def _open_gap(self, seq: int, batch: Batch, step: Step[Batch]) -> None:
-        step.gap = True
+        step.gap = seq != self._next
         if self._replay_available:
             self._held[seq] = batch
             self._asked = step.ask_replay_from = self._next
         else:
-            step.missing = "before" if self.applied is None else "between"
+            step.missing = "before" if self.applied is None else "gone"
             self._apply(seq, batch, step)
 
     def _hold(self, seq: int, batch: Batch, step: Step[Batch]) -> None:
@@ -146,14 +155,12 @@ class Sequencer(Generic[Batch]):
     def _give_up(self, step: Step[Batch]) -> None:
         self._asked, self._torn = None, False
         if self._held and min(self._held) > self._next:
-            step.missing = "before" if self.applied is None else "between"
+            step.missing = "before" if self.applied is None else "unanswered"
         self._release(step)
 
     def _forget_gap(self, step: Step[Batch]) -> None:
-        """The publisher no longer has what is missing: too much was lost to keep what was there."""
-        if self.applied is not None:
-            step.reset_reason = "replay does not reach back far enough"
-        step.missing = "before"
+        """The publisher no longer has what is missing."""
+        step.missing = "before" if self.applied is None else "gone"
 
     def _release(self, step: Step[Batch]) -> None:
         """Apply what was held, in order; a number missing inside it was lost on the live socket and opens a gap."""
@@ -161,6 +168,7 @@ class Sequencer(Generic[Batch]):
         self._held = {}
         for seq, batch in held:
             if self.applied is not None and seq <= self.applied:
+                self._damaged.discard(seq)
                 continue
             if self.is_replaying:
                 self._held[seq] = batch

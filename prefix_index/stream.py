@@ -33,6 +33,8 @@ class StreamCounters(msgspec.Struct):
     replays: int = 0
     failed_replays: int = 0
     resets: int = 0
+    #: Times that events were lost for good.
+    losses: int = 0
     #: Blocks parked because their parent was unknown, and removals of unknown blocks.
     orphans: int = 0
     unknown_removals: int = 0
@@ -46,6 +48,8 @@ class StreamReport(msgspec.Struct, frozen=True):
     ask_replay_from: int | None = None
     #: Everything the rank held was forgotten, and why; give up any replay that still runs.
     reset_reason: str | None = None
+    #: Events were lost for good: what the rank held before counts only as far as later events show it again.
+    doubted: bool = False
 
 
 class RankStream:
@@ -85,7 +89,8 @@ class RankStream:
         if isinstance(frame, Malformed):
             self._skip(f"frame {frame.reason}")
             return StreamReport()
-        return self._carry_out(self._sequencer.on_live(frame.seq, decode_batch(frame.payload)), now_s)
+        batch = decode_batch(frame.payload)
+        return self._carry_out(self._sequencer.on_live(frame.seq, batch, is_damaged=_is_damaged(batch)), now_s)
 
     def on_replay(self, frames: Sequence[bytes], now_s: float) -> StreamReport:
         """A message of the replay asked for last, its end included."""
@@ -95,13 +100,17 @@ class RankStream:
             return StreamReport()
         if isinstance(frame, ReplayEnd):
             return self._carry_out(self._sequencer.on_replay_end(), now_s)
-        return self._carry_out(self._sequencer.on_replay(frame.seq, decode_batch(frame.payload)), now_s)
+        batch = decode_batch(frame.payload)
+        return self._carry_out(self._sequencer.on_replay(frame.seq, batch, is_damaged=_is_damaged(batch)), now_s)
 
     def on_replay_failed(self, now_s: float) -> StreamReport:
         """The replay did not answer in time, or its socket failed."""
         if self._sequencer.is_replaying:
             self.counters.failed_replays += 1
-        return self._carry_out(self._sequencer.on_replay_failed(), now_s)
+        report = self._carry_out(self._sequencer.on_replay_failed(), now_s)
+        if report.doubted and self._trust is Trust.PARTIAL:
+            self._trust = Trust.STALE
+        return report
 
     def on_lost(self, now_s: float) -> StreamReport:
         """The worker is gone or was replaced: forget its blocks; a next batch starts anew."""
@@ -115,34 +124,42 @@ class RankStream:
             self._trust = Trust.LOST
         self.counters.gaps += step.gap
         self.counters.replays += step.ask_replay_from is not None
+        losses = self.counters.losses
         self._judge(step)
         changes = tuple(self._apply_all(step.apply))
         if step.apply:
             self.last_batch_s = now_s
-        return StreamReport(changes, step.ask_replay_from, step.reset_reason)
+        return StreamReport(changes, step.ask_replay_from, step.reset_reason, self.counters.losses > losses)
 
     def _judge(self, step: Step[EventBatch | Malformed]) -> None:
         """Trust after the sequence's news, before the batches are applied."""
         if step.missing == "before":
             self._trust = Trust.PARTIAL
-        elif step.missing == "between":
-            self._trust = Trust.STALE
+        elif step.missing is not None:
+            self._doubt()
         elif self._trust is Trust.LOST and step.apply:
             self._trust = Trust.EXACT
+
+    def _doubt(self) -> None:
+        """Events were lost for good; among them may have been removals."""
+        self._index.doubt(self.holder)
+        self.counters.losses += 1
+        self._trust = Trust.PARTIAL
 
     def _apply_all(self, batches: Iterable[EventBatch | Malformed]) -> Iterable[Change]:
         for batch in batches:
             self.counters.batches += 1
             if isinstance(batch, Malformed):
                 self._skip("malformed batch")
-                self._trust = Trust.STALE
+                self._doubt()
                 continue
             for reason in batch.skipped:
                 self._skip(reason)
-            if "malformed" in batch.skipped:
-                self._trust = Trust.STALE
             for event in batch.events:
                 yield self._apply(event)
+            # Where among the others the damaged event stood is not known: all before the batch's end are doubted.
+            if _is_damaged(batch):
+                self._doubt()
 
     def _apply(self, event: Event) -> Change:
         change = self._index.apply(self.holder, event)
@@ -157,3 +174,8 @@ class RankStream:
 
     def _skip(self, reason: str) -> None:
         self.counters.skipped[reason] = self.counters.skipped.get(reason, 0) + 1
+
+
+def _is_damaged(batch: EventBatch | Malformed) -> bool:
+    """Whether events of a known type in it, or all, cannot be read."""
+    return isinstance(batch, Malformed) or "malformed" in batch.skipped

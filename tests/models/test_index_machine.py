@@ -31,6 +31,8 @@ class IndexMachine(RuleBasedStateMachine):
         super().__init__()
         self.index = NaivePrefixIndex()
         self.copies: dict[Target, Counter] = {}
+        #: Holders of which events were lost since their cache was last known to be empty.
+        self.doubted: set[Target] = set()
         for holder in HOLDERS:
             self.attach(holder)
 
@@ -42,6 +44,7 @@ class IndexMachine(RuleBasedStateMachine):
     def attach(self, holder):
         self.index.attach(holder, model="m")
         self.copies[holder] = Counter()
+        self.doubted.discard(holder)
 
     @precondition(lambda self: len(self.copies) > 1)
     @rule(data=st.data())
@@ -81,7 +84,7 @@ class IndexMachine(RuleBasedStateMachine):
         copies = self.copies.get(holder)
         if copies is None:
             return
-        assert change.unknown_removals == sum(not copies[key] for key in keys)
+        assert holder in self.doubted or change.unknown_removals == sum(not copies[key] for key in keys)
         for key in keys:
             copies[key] = max(0, copies[key] - 1)
 
@@ -90,6 +93,15 @@ class IndexMachine(RuleBasedStateMachine):
         self.index.apply(holder, AllBlocksCleared())
         if holder in self.copies:
             self.copies[holder] = Counter()
+            self.doubted.discard(holder)
+
+    @rule(holder=holders)
+    def doubt(self, holder):
+        """Events were lost: from now on the index may know less than is there, never more."""
+        held = self.index.block_count(holder)
+        assert self.index.doubt(holder) == held
+        assert self.index.block_count(holder) == 0
+        self.doubted.add(holder)
 
     @rule(salt=st.sampled_from(SALTS), path=paths, rest=st.integers(0, BLOCK))
     def match(self, salt, path, rest):
@@ -104,7 +116,7 @@ class IndexMachine(RuleBasedStateMachine):
                 depth += 1
             reused = found.get(holder, 0)
             assert reused <= BLOCK * depth
-            if self.is_rooted(holder, salt, path[:depth]):
+            if holder not in self.doubted and self.is_rooted(holder, salt, path[:depth]):
                 assert reused == BLOCK * depth
 
     def is_rooted(self, holder, salt, path) -> bool:

@@ -28,19 +28,20 @@ class SequenceMachine(RuleBasedStateMachine):
             self.applied = []
             self.is_whole = True
         self.is_whole &= step.missing is None
-        self.applied += step.apply
+        self.applied += [entry[-2:] for entry in step.apply]
         if step.ask_replay_from is not None:
             kept = self.published[-BUFFER:]
             self.replay = [entry for entry in kept if entry[1] >= step.ask_replay_from]
         elif not self.sequencer.is_replaying:
             self.replay = None
 
-    @rule(lost=st.sampled_from([False, False, False, True]))
-    def publish(self, lost):
+    @rule(lost=st.sampled_from([False, False, False, True]), damaged=st.sampled_from([False, False, True]))
+    def publish(self, lost, damaged=False):
+        """A damaged batch keeps its number; its live copy cannot be read, its replayed one perhaps."""
         entry = (self.life, len(self.published))
         self.published.append(entry)
         if not lost:
-            self.take(self.sequencer.on_live(entry[1], entry))
+            self.take(self.sequencer.on_live(entry[1], ("damaged", *entry) if damaged else entry, is_damaged=damaged))
 
     @precondition(lambda self: self.published)
     @rule()
@@ -51,11 +52,12 @@ class SequenceMachine(RuleBasedStateMachine):
         self.publish(lost=False)
 
     @precondition(lambda self: self.replay)
-    @rule(lost=st.sampled_from([False, False, False, True]))
-    def answer(self, lost):
+    @rule(lost=st.sampled_from([False, False, False, True]), damaged=st.sampled_from([False, False, True]))
+    def answer(self, lost, damaged):
         entry = self.replay.pop(0)
         if not lost:
-            self.take(self.sequencer.on_replay(entry[1], entry))
+            copy = ("damaged", *entry) if damaged else entry
+            self.take(self.sequencer.on_replay(entry[1], copy, is_damaged=damaged))
 
     @precondition(lambda self: self.replay == [])
     @rule()

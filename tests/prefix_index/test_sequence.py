@@ -19,6 +19,12 @@ class Tape:
     def live(self, seq: int):
         return self._take(self.sequencer.on_live(seq, f"b{seq}"))
 
+    def live_damaged(self, seq: int):
+        return self._take(self.sequencer.on_live(seq, f"bad{seq}", is_damaged=True))
+
+    def replay_damaged(self, seq: int):
+        return self._take(self.sequencer.on_replay(seq, f"bad{seq}", is_damaged=True))
+
     def replay(self, *seqs: int):
         return [self._take(self.sequencer.on_replay(seq, f"b{seq}")) for seq in seqs]
 
@@ -119,15 +125,69 @@ def test_a_replay_that_starts_beyond_what_was_asked_is_partial():
     assert tape.applied == names(4, 5, 6, 7, 8, 9)
 
 
-def test_a_replay_that_does_not_reach_back_to_the_gap_resets():
+def test_a_replay_that_does_not_reach_back_to_the_gap_says_that_batches_are_missing():
     tape = Tape()
     tape.live(0)
     tape.live(9)
     step = tape.replay(4)[0]
-    assert (step.missing, step.reset_reason) == ("before", "replay does not reach back far enough")
+    assert (step.missing, step.reset_reason) == ("gone", None)
     tape.replay(5, 6, 7, 8, 9)
     tape.end()
-    assert tape.applied == names(4, 5, 6, 7, 8, 9)
+    assert tape.applied == names(0, 4, 5, 6, 7, 8, 9)
+
+
+def test_a_damaged_batch_is_asked_for_once_and_its_better_copy_applied():
+    tape = Tape()
+    tape.live(0)
+    step = tape.live_damaged(1)
+    assert (step.ask_replay_from, step.gap, step.apply) == (1, False, [])
+    tape.live(2)
+    tape.replay(1, 2)
+    assert (tape.end().missing, tape.applied) == (None, names(0, 1, 2))
+
+
+def test_a_batch_that_is_damaged_in_the_replay_too_is_applied_as_it_is_and_not_asked_for_again():
+    tape = Tape()
+    tape.live(0)
+    tape.live_damaged(1)
+    tape.replay_damaged(1)
+    assert tape.end().ask_replay_from is None
+    assert tape.live(2).ask_replay_from is None
+    assert tape.applied == ["b0", "bad1", "b2"]
+
+
+def test_a_damaged_batch_that_no_replay_brings_is_applied_in_its_place():
+    for end in (Tape.end, Tape.fail):
+        tape = Tape()
+        tape.live(0)
+        tape.live_damaged(1)
+        tape.live(2)
+        assert (end(tape).ask_replay_from, tape.applied) == (None, ["b0", "bad1", "b2"])
+
+
+def test_a_whole_live_copy_counts_where_the_replayed_one_is_damaged():
+    tape = Tape()
+    tape.live(0)
+    tape.live(2)
+    tape.replay(1)
+    tape.replay_damaged(2)
+    tape.end()
+    assert tape.applied == names(0, 1, 2)
+
+
+def test_without_a_replay_a_damaged_batch_is_applied_at_once():
+    tape = Tape(replay=False)
+    assert tape.live_damaged(0).apply == ["bad0"]
+
+
+def test_a_stream_of_damaged_batches_asks_once_a_batch_at_most():
+    tape = Tape()
+    asked = []
+    for seq in range(20):
+        asked.append(tape.live_damaged(seq).ask_replay_from)
+        tape.replay_damaged(seq)
+        asked.append(tape.end().ask_replay_from)
+    assert [number for number in asked if number is not None] == list(range(20))
 
 
 def test_a_replay_torn_in_the_middle_is_asked_for_again_from_there():
@@ -154,7 +214,7 @@ def test_a_failed_replay_lets_the_held_batches_through():
     tape.live(2)
     tape.live(3)
     step = tape.fail()
-    assert (step.missing, step.apply) == ("between", names(2, 3))
+    assert (step.missing, step.apply) == ("unanswered", names(2, 3))
     assert tape.live(4).apply == names(4)
 
 
@@ -173,7 +233,7 @@ def test_a_hole_among_the_held_batches_is_a_gap_of_its_own():
 def test_without_a_replay_a_gap_is_applied_over_and_said():
     tape = Tape(replay=False)
     assert tape.live(3).missing == "before"
-    assert tape.live(5).missing == "between"
+    assert tape.live(5).missing == "gone"
     assert tape.applied == names(3, 5)
 
 

@@ -130,12 +130,15 @@ def test_A26_streams_of_ranks_behind_one_worker_are_apart(index):
     assert index.find_reuse(chain(PROMPT)) == {ranks[3].target: 8}
 
 
-def test_an_unrepaired_gap_makes_a_rank_stale(index):
+def test_after_an_unrepaired_gap_only_what_later_events_prove_counts(index):
     rank = Rank(index, replay=False)
-    rank.live(0, blocks(1, 1))
-    rank.live(2, blocks(2, 2, parent=1))
-    assert rank.stream.trust is Trust.STALE
-    assert rank.stream.counters.gaps == 1
+    rank.live(0, blocks(1, 4), stored([21, 22], None, range(8)))
+    report = rank.live(2)
+    assert report.doubted
+    assert (rank.stream.trust, rank.stream.counters.gaps, rank.stream.counters.losses) == (Trust.PARTIAL, 1, 1)
+    assert (rank.reuse(PROMPT), rank.reuse(range(9))) == (0, 0)
+    rank.live(3, blocks(4, 4, parent=3))
+    assert (rank.reuse(PROMPT), rank.reuse(range(9))) == (16, 0)
 
 
 def test_a_rank_is_not_exact_while_it_catches_up(rank):
@@ -147,13 +150,27 @@ def test_a_rank_is_not_exact_while_it_catches_up(rank):
     assert rank.stream.trust is Trust.EXACT
 
 
-def test_A10_a_batch_that_makes_no_sense_is_counted_and_makes_the_rank_stale(rank):
+def test_A10_a_batch_that_makes_no_sense_is_asked_for_again(rank):
     rank.live(0, blocks(1, 1))
+    report = rank.stream.on_live(frames.encode_live("kv", 1, b"\xc1garbage"), 1.0)
+    assert report.ask_replay_from == 1
+    rank.live(2, blocks(3, 3, parent=2))
+    rank.replay(1, blocks(2, 2, parent=1))
+    rank.replay_end()
+    assert (rank.stream.trust, rank.stream.counters.skipped, rank.reuse(PROMPT)) == (Trust.EXACT, {}, 12)
+
+
+def test_A10_a_batch_that_makes_no_sense_twice_costs_the_credit_until_a_conversation_goes_on(rank):
+    rank.live(0, blocks(1, 2))
     rank.stream.on_live(frames.encode_live("kv", 1, b"\xc1garbage"), 1.0)
-    rank.live(2, blocks(2, 2, parent=1))
+    assert rank.stream.on_replay(frames.encode_replay(1, b"\xc1garbage"), 1.0).doubted
+    rank.replay_end()
     assert rank.stream.counters.skipped == {"malformed batch": 1}
-    assert rank.stream.trust is Trust.STALE
-    assert rank.reuse(PROMPT) == 8
+    assert (rank.stream.trust, rank.reuse(PROMPT)) == (Trust.PARTIAL, 0)
+    rank.live(2, blocks(3, 3, parent=2))
+    assert (rank.stream.trust, rank.reuse(PROMPT)) == (Trust.PARTIAL, 12)
+    rank.live(3, AllBlocksCleared())
+    assert rank.stream.trust is Trust.EXACT
 
 
 def test_A10_an_event_of_an_unknown_type_is_counted_and_trust_stays(rank):
@@ -163,11 +180,40 @@ def test_A10_an_event_of_an_unknown_type_is_counted_and_trust_stays(rank):
     assert (rank.stream.counters.events, rank.stream.trust) == (2, Trust.EXACT)
 
 
-def test_a_malformed_event_makes_the_rank_stale(rank):
-    rank.live(0)
+def test_a_malformed_event_is_asked_for_again_and_makes_the_rank_stale_where_nobody_answers(rank):
+    rank.live(0, blocks(1, 8))
     payload = msgspec.msgpack.encode([1.0, [["BlockRemoved"]], 0])
-    rank.stream.on_live(frames.encode_live("kv", 1, payload), 1.0)
+    assert rank.stream.on_live(frames.encode_live("kv", 1, payload), 1.0).ask_replay_from == 1
+    rank.stream.on_replay_failed(1.0)
     assert (rank.stream.counters.skipped, rank.stream.trust) == ({"malformed": 1}, Trust.STALE)
+    assert rank.reuse(PROMPT) == 0
+
+
+def test_a_removal_of_a_doubted_block_ends_what_can_be_proved_of_it(index):
+    rank = Rank(index, replay=False)
+    rank.live(0, blocks(1, 4))
+    rank.live(2, BlockRemoved(block_hashes=(4, 3)))
+    assert rank.stream.counters.unknown_removals == 0
+    rank.live(3, blocks(4, 4, parent=3))
+    assert rank.reuse(PROMPT) == 0
+    rank.live(4, blocks(3, 3, parent=2))
+    assert rank.reuse(PROMPT) == 16
+
+
+def test_a_host_copy_stored_below_a_doubted_block_proves_nothing(index):
+    rank = Rank(index, replay=False)
+    rank.live(0, blocks(1, 4))
+    rank.live(2, blocks(5, 5, parent=4, medium=Medium.HOST))
+    assert rank.reuse(PROMPT) == 0
+
+
+def test_parked_blocks_are_bounded_in_tokens_too(index):
+    rank = Rank(index)
+    size = 1 << 20
+    for number in range(8):
+        rank.live(number, stored([100 + number], 99, [number] * size))
+    group = index._holders[rank.target].blocks.groups[None]
+    assert sum(len(tokens) for _, tokens, _ in group.parked.values()) <= 4 * size
 
 
 def test_a_replay_that_does_not_reach_back_is_partial(rank):
