@@ -33,9 +33,15 @@ class EventFeed:
     """Event streams of a fleet. Start once, stop once; the other verbs may be called from any thread."""
 
     def __init__(
-        self, index: PrefixIndex, *, replay_limit_s: float = 5.0, clock: Callable[[], float] = time.monotonic
+        self,
+        index: PrefixIndex,
+        *,
+        replay_limit_s: float = 5.0,
+        retry_pause_s: float = 30.0,
+        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._index = index
+        self._retry_pause_s = retry_pause_s
         self._replay_limit_s = replay_limit_s
         self._clock = clock
         self._lock = threading.Lock()
@@ -72,8 +78,13 @@ class EventFeed:
                 return
             if known is not None:
                 known.on_lost(self._clock())
-            rank = FedRank(source, self._index, replay_limit_s=self._replay_limit_s, before=known)
-            self._ranks[source.target] = rank
+            self._ranks[source.target] = FedRank(
+                source,
+                self._index,
+                replay_limit_s=self._replay_limit_s,
+                retry_pause_s=self._retry_pause_s,
+                before=known,
+            )
         self._command(lambda: self._open(source))
 
     def follow(
@@ -236,15 +247,18 @@ class EventFeed:
                 start_seq = None if rank is None else rank.on_replay_failed(self._clock())
 
     def _expire(self) -> None:
+        """Give up replays that are overdue, and try again where one was given up long ago."""
         now_s = self._clock()
         for target, link in list(self._links.items()):
             with self._lock:
                 rank = self._ranks.get(target)
-                if rank is None or rank.deadline_s is None or rank.deadline_s > now_s:
+                if rank is None:
                     continue
-                start_seq = rank.on_replay_failed(now_s)
-            _log.warning("event_replay_failed worker=%s dp_rank=%d", target.worker, target.dp_rank)
-            self._forget_replay(link)
+                is_overdue = rank.deadline_s is not None and rank.deadline_s <= now_s
+                start_seq = rank.on_replay_failed(now_s) if is_overdue else rank.find_retry(now_s)
+            if is_overdue:
+                _log.warning("event_replay_failed worker=%s dp_rank=%d", target.worker, target.dp_rank)
+                self._forget_replay(link)
             self._ask(target, link, start_seq)
 
     def _lose_credit(self, target: Target) -> None:

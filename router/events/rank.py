@@ -22,7 +22,13 @@ class FedRank:
     """State of one rank between its sockets and the index."""
 
     def __init__(
-        self, source: RankSource, index: PrefixIndex, *, replay_limit_s: float, before: "FedRank | None" = None
+        self,
+        source: RankSource,
+        index: PrefixIndex,
+        *,
+        replay_limit_s: float,
+        retry_pause_s: float,
+        before: "FedRank | None" = None,
     ) -> None:
         """Start without credit.
 
@@ -30,12 +36,16 @@ class FedRank:
             source: Where the events come from.
             index: Where they go.
             replay_limit_s: Longest wait for the next message of a replay.
+            retry_pause_s: How long a stream that lost events stays so before its buffer is read again.
             before: The rank as it was followed elsewhere; its counters and its log of changes go on.
         """
         self.source = source
         self.changes: ChangeLog = ChangeLog() if before is None else before.changes
         self._index = index
         self._replay_limit_s = replay_limit_s
+        self._retry_pause_s = retry_pause_s
+        #: When a stuck stream is read again; None while it is not stuck.
+        self._retry_s: float | None = None
         index.attach(source.target, model=source.model)
         self._stream = RankStream(source.target, index, replay_available=source.replay_endpoint is not None)
         if before is not None:
@@ -107,6 +117,19 @@ class FedRank:
             return None
         self.deadline_s = None
         return self._take(self._stream.on_replay_failed(now_s), now_s)
+
+    def find_retry(self, now_s: float) -> int | None:
+        """A rank that lost events for good has no credit anyway: now and then its buffer is read from the start."""
+        is_stuck = self._stream.trust is Trust.STALE and not self._stream.is_replaying and not self._is_catching_up
+        if not is_stuck:
+            self._retry_s = None
+            return None
+        if self._retry_s is None:
+            self._retry_s = now_s + self._retry_pause_s
+        if now_s < self._retry_s:
+            return None
+        self.on_lost(now_s)
+        return self.on_connected(now_s)
 
     def on_lost(self, now_s: float) -> None:
         """The worker, or the connection to it, is gone: no credit until events come again."""
