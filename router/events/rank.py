@@ -172,7 +172,8 @@ class FedRank:
     def _take(self, report: StreamReport, now_s: float) -> int | None:
         for change in report.changes:
             self.changes.record(change, now_s)
-        if report.reset_reason is not None:
+        if report.reset_reason is not None or report.doubted:
+            # After lost events nothing that was known before is sure, which is as good as gone.
             self.changes.record(CLEARED, now_s)
         if report.ask_replay_from is not None:
             self.deadline_s = now_s + self._replay_limit_s

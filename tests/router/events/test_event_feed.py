@@ -239,6 +239,7 @@ def test_corrupt_frames_and_payloads_are_counted_and_the_stream_goes_on(fleet):
     assert skipped["malformed batch"] == 1
     # A batch that cannot be read may have held anything.
     assert fleet.view().trust is not Trust.EXACT
+    assert fleet.feed.find_evidence(TARGET, 1, time.monotonic()).cleared
     engine.start()
     engine.publish(stored(0, 2))
     fleet.wait_for_reuse(8)
