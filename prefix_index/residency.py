@@ -24,6 +24,10 @@ class CopyRule(StrEnum):
     REFRESHED = "refreshed"
 
 
+#: Most tiers besides the device that a block is counted in; dialects have three.
+MAX_TIERS = 8
+
+
 class Block:
     """One engine hash of one group."""
 
@@ -49,6 +53,8 @@ class Block:
             self.device += 1
         else:
             self.others = self.others or {}
+            if medium not in self.others and len(self.others) >= MAX_TIERS:
+                return
             self.others[medium] = self.others.get(medium, 0) + 1
 
     def take_copy(self, medium: str) -> bool:

@@ -26,7 +26,7 @@ class StreamCounters(msgspec.Struct):
     events: int = 0
     #: Events by type name, among those applied.
     kinds: dict[str, int] = msgspec.field(default_factory=dict)
-    #: What was left out, by reason: `unknown_type`, `malformed`, `malformed batch`, `frame ...`.
+    #: What was left out, by reason: `unknown_type`, `malformed`, `malformed batch`, `other rank`, `frame ...`.
     skipped: dict[str, int] = msgspec.field(default_factory=dict)
     #: Breaks in the numbering, replays asked for, failed replays, resets of the rank's part of the index.
     gaps: int = 0
@@ -62,6 +62,8 @@ class RankStream:
         #: When the last batch was applied, in the caller's clock; None before the first.
         self.last_batch_s: float | None = None
         self._index = index
+        #: Number by which the engine calls this rank; need not be ours where each engine is one of a larger group.
+        self._named_rank: int | None = None
         self._sequencer: Sequencer[EventBatch | Malformed] = Sequencer(
             replay_available=replay_available, max_held=max_held
         )
@@ -90,6 +92,9 @@ class RankStream:
             self._skip(f"frame {frame.reason}")
             return StreamReport()
         batch = decode_batch(frame.payload)
+        if self._is_of_another_rank(batch):
+            self._skip("other rank")
+            return StreamReport()
         return self._carry_out(self._sequencer.on_live(frame.seq, batch, is_damaged=_is_damaged(batch)), now_s)
 
     def on_replay(self, frames: Sequence[bytes], now_s: float) -> StreamReport:
@@ -115,7 +120,17 @@ class RankStream:
     def on_lost(self, now_s: float) -> StreamReport:
         """The worker is gone or was replaced: forget its blocks; a next batch starts anew."""
         self._sequencer.on_lost()
+        self._named_rank = None
         return self._carry_out(Step(reset_reason="worker lost"), now_s)
+
+    def _is_of_another_rank(self, batch: EventBatch | Malformed) -> bool:
+        """Whether a batch names another rank than the ones before: two ranks publish at one address."""
+        if isinstance(batch, Malformed) or batch.dp_rank is None or batch.dp_rank == self._named_rank:
+            return False
+        if self._named_rank is None or batch.dp_rank == self.holder.dp_rank:
+            self._named_rank = batch.dp_rank
+            return False
+        return True
 
     def _carry_out(self, step: Step[EventBatch | Malformed], now_s: float) -> StreamReport:
         if step.reset_reason is not None:

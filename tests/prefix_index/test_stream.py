@@ -236,3 +236,31 @@ def test_counters_tell_kinds_and_unknown_removals(rank):
 def test_copies_in_other_tiers_give_no_credit_yet(rank, medium):
     rank.live(0, blocks(1, 4, medium=medium))
     assert rank.reuse(PROMPT) == 0
+
+
+def test_A26_batches_of_another_rank_at_the_same_address_are_counted_and_change_nothing(index):
+    rank, other = Rank(index, dp_rank=1), Rank(index, dp_rank=0)
+    rank.live(0, blocks(1, 2))
+    for seq in range(3):
+        rank.stream.on_live(frames.encode_live("kv", seq, other.payload(AllBlocksCleared())), 1.0)
+    rank.live(1, blocks(3, 3, parent=2))
+    assert (rank.reuse(PROMPT), rank.stream.trust) == (12, Trust.EXACT)
+    assert rank.stream.counters.skipped == {"other rank": 3}
+
+
+def test_an_engine_that_numbers_its_only_rank_within_a_larger_group_is_believed(index):
+    rank, global_name = Rank(index, dp_rank=0), Rank(index, dp_rank=5)
+    for seq in range(2):
+        rank.stream.on_live(frames.encode_live("kv", seq, global_name.payload(blocks(1, 2))), 1.0)
+    assert (rank.reuse(PROMPT), rank.stream.counters.skipped) == (8, {})
+
+
+def test_more_groups_than_engines_have_are_not_believed(rank):
+    rank.live(0, *(blocks(1, 1, group_idx=number, group_kind="full_attention") for number in range(200)))
+    assert not rank.index.is_modelled(rank.target)
+
+
+def test_copies_in_endless_tiers_are_bounded(rank):
+    rank.live(0, *(blocks(1, 1, medium=f"tier {number}") for number in range(100)))
+    block = rank.index._holders[rank.target].blocks.groups[None].blocks[1]
+    assert len(block.others) == 8

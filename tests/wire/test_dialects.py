@@ -233,3 +233,20 @@ def test_events_over_their_limits_are_left_out():
 def test_a_payload_over_the_limit_is_refused_unread(monkeypatch):
     monkeypatch.setattr("wire.dialects.decode.MAX_PAYLOAD_BYTES", 4)
     assert decode_batch(pack([math.pi, [], 0])) == Malformed("payload size")
+
+
+@pytest.mark.parametrize("tail", [b"\xc0", pack(["AllBlocksCleared"])])
+def test_G01_a_batch_of_more_events_than_engines_publish_is_refused_before_it_is_built(tail):
+    count = shapes.MAX_EVENTS + 1
+    payload = b"\x93\x00\xdd" + count.to_bytes(4, "big") + tail * count + b"\xc0"
+    assert decode_batch(payload) == Malformed("batch")
+
+
+def test_a_hash_longer_than_engines_use_is_malformed():
+    event = ["BlockRemoved", [b"x" * (shapes.MAX_HASH_BYTES + 1)], "GPU"]
+    assert decode_batch(pack([1.0, [event], 0])).skipped == ("malformed",)
+
+
+@pytest.mark.parametrize("event", [5, None, "BlockStored", [], {}, [7], {"type": 7}, [["BlockMoved"]]])
+def test_an_event_without_a_tag_is_malformed(event):
+    assert decode_batch(pack([1.0, [event], 0])).skipped == ("malformed",)

@@ -47,22 +47,20 @@ def decode_batch(payload: bytes) -> EventBatch | Malformed:
 
 def _decode_event(raw: msgspec.Raw) -> Event | str:
     """The event, or the reason why it was left out."""
+    keyed = memoryview(raw)[0] in _MAP_OPCODES
     try:
-        keyed = bytes(memoryview(raw)[:1])[0] in _MAP_OPCODES
         return _to_event(shapes.read_map(raw) if keyed else shapes.read_array(raw))
     except _UNREADABLE:
-        return "unknown_type" if _is_foreign(raw) else "malformed"
+        return "unknown_type" if _is_foreign(raw, keyed=keyed) else "malformed"
 
 
-def _is_foreign(raw: msgspec.Raw) -> bool:
-    """True for a well-formed event of a type this version does not know."""
+def _is_foreign(raw: msgspec.Raw, *, keyed: bool) -> bool:
+    """True for a well-formed event of a type this version does not know; builds nothing but its tag."""
     try:
-        value = msgspec.msgpack.decode(raw)
-    except (*_UNREADABLE, TypeError):
+        tag = (shapes.read_foreign_map(raw) if keyed else shapes.read_foreign_array(raw)).type
+    except _UNREADABLE:
         return False
-    first = value[0] if isinstance(value, list) and value else None
-    tag = value.get("type") if isinstance(value, dict) else first
-    return isinstance(tag, str) and tag not in _KNOWN_TYPES
+    return tag not in _KNOWN_TYPES
 
 
 def _to_event(shape: msgspec.Struct) -> Event:

@@ -10,8 +10,12 @@ from msgspec import Meta, Raw, Struct
 
 MAX_HASHES = 65_536
 MAX_TOKENS = 1_048_576
+#: Engines publish one batch a step; even a whole pool's turnover is far fewer events.
+MAX_EVENTS = 65_536
+#: Engines use 4 to 32 bytes.
+MAX_HASH_BYTES = 64
 
-Hash = int | bytes
+Hash = int | Annotated[bytes, Meta(max_length=MAX_HASH_BYTES)]
 Hashes = Annotated[tuple[Hash, ...], Meta(max_length=MAX_HASHES)]
 Token = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Tokens = Annotated[tuple[Token, ...], Meta(max_length=MAX_TOKENS)]
@@ -24,7 +28,7 @@ class Batch(Struct, array_like=True, frozen=True):
     """`[ts, events, dp_rank?, ...]`, the same in all generations."""
 
     ts: float
-    events: list[Raw]
+    events: Annotated[list[Raw], Meta(max_length=MAX_EVENTS)]
     dp_rank: int | None = None
 
 
@@ -86,6 +90,20 @@ class ClearedMap(Struct, tag="AllBlocksCleared", frozen=True):
     """Keyed AllBlocksCleared."""
 
 
+class ForeignArray(Struct, array_like=True, frozen=True):
+    """A positional event of any type; what follows the tag is passed over."""
+
+    type: str
+
+
+class ForeignMap(Struct, frozen=True):
+    """A keyed event of any type."""
+
+    type: str
+
+
+read_foreign_array = msgspec.msgpack.Decoder(ForeignArray).decode
+read_foreign_map = msgspec.msgpack.Decoder(ForeignMap).decode
 read_batch = msgspec.msgpack.Decoder(Batch).decode
 read_array = msgspec.msgpack.Decoder(StoredArray | RemovedArray | ClearedArray).decode
 read_map = msgspec.msgpack.Decoder(StoredMap | RemovedMap | ClearedMap).decode
