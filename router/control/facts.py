@@ -17,6 +17,8 @@ _ANY_HOST = frozenset({"", "*", "0.0.0.0", "::", "[::]"})  # noqa: S104  (what e
 _MAX_RANKS = 1_024
 _MAX_MODELS = 256
 _MAX_TEXT = 4_096
+#: libzmq walks a subscription one byte a stack frame: one of megabytes would end the process.
+_MAX_TOPIC_CHARS = 1_024
 #: Engines that key their cache by pairs of tokens, which is not modelled.
 _BIGRAM_ALGORITHMS = frozenset({"EAGLE", "EAGLE3", "FROZEN_KV_MTP"})
 #: Keys of `/server_info` that differ from one start of a process to the next.
@@ -160,11 +162,10 @@ def _read_sglang_events(
     if port_base is None:
         return None, "its kv_events block names no endpoint_port_base", None, None
     replay_base = _count(block.get("replay_endpoint_port_base"), 65_535)
-    topic = block.get("topic")
     events = EventPorts(
         host=_host(block.get("endpoint_host"), url),
         port_base=port_base,
-        topic=topic if isinstance(topic, str) else "",
+        topic=_topic(block.get("topic")),
         replay_host=None if replay_base is None else _host(block.get("replay_endpoint_host"), url),
         replay_port_base=replay_base,
     )
@@ -177,7 +178,7 @@ def _read_vllm_events(
     """One entry a rank, under the rank's number."""
     ranks: list[RankEvents] = []
     while isinstance(sources, dict) and isinstance(entry := sources.get(str(len(ranks))), dict):
-        endpoint, replay, topic = _text(entry.get("endpoint")), _text(entry.get("replay_endpoint")), entry.get("topic")
+        endpoint, replay = _text(entry.get("endpoint")), _text(entry.get("replay_endpoint"))
         if endpoint is None or len(ranks) >= _MAX_RANKS:
             return None, "a rank of its kv_event_sources has no endpoint", None, None
         # vLLM's publisher binds a wildcard address and connects to any other.
@@ -186,7 +187,7 @@ def _read_vllm_events(
             RankEvents(
                 reachable,
                 None if replay is None else _reachable(replay, url),
-                topic if isinstance(topic, str) else "",
+                _topic(entry.get("topic")),
                 binds=reachable == endpoint and endpoint.startswith("tcp://"),
             )
         )
@@ -220,6 +221,11 @@ def _start_mark(info: dict[str, Any]) -> str | None:
 
 def _count(value: Any, limit: int) -> int | None:
     return value if type(value) is int and 1 <= value <= limit else None
+
+
+def _topic(value: Any) -> str:
+    """What to subscribe to; everything where the engine names nothing usable."""
+    return value if isinstance(value, str) and len(value) <= _MAX_TOPIC_CHARS else ""
 
 
 def _text(value: Any) -> str | None:

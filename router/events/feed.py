@@ -283,7 +283,7 @@ class EventFeed:
         self._close(source.target)
         try:
             link = RankLink(self._context, source)
-        except zmq.ZMQError as error:
+        except (zmq.ZMQError, ValueError) as error:
             _log.error(
                 "event_socket_refused worker=%s dp_rank=%d endpoint=%s error=%r",
                 source.target.worker, source.target.dp_rank, source.endpoint, str(error),

@@ -42,19 +42,20 @@ class RankLink:
 
         Raises:
             zmq.ZMQError: An address cannot be used.
+            ValueError: An address or the topic is no text that can be sent.
         """
         self.source = source
         self._context = context
         self.replay: zmq.Socket[bytes] | None = None
         self.events: zmq.Socket[bytes] = _bounded(context.socket(zmq.SUB))
         self.monitor: zmq.Socket[bytes] = self.events.get_monitor_socket(_WATCHED)
-        self.events.setsockopt(zmq.SUBSCRIBE, source.topic.encode())
         try:
+            self.events.setsockopt(zmq.SUBSCRIBE, source.topic.encode())
             if source.binds:
                 self.events.bind(source.endpoint)
             else:
                 self.events.connect(source.endpoint)
-        except zmq.ZMQError:
+        except (zmq.ZMQError, ValueError):
             self.close()
             raise
 
@@ -70,7 +71,7 @@ class RankLink:
         try:
             self.replay.connect(self.source.replay_endpoint)
             self.replay.send_multipart(encode_replay_request(start_seq), zmq.NOBLOCK)
-        except zmq.ZMQError:
+        except (zmq.ZMQError, ValueError):
             self.close_replay()
             return False
         return True

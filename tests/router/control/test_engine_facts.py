@@ -51,6 +51,14 @@ def test_a_wildcard_host_is_the_workers_own(host):
     assert facts.events == EventPorts("10.0.0.7", 1)
 
 
+@pytest.mark.parametrize("topic", [None, 5, ["kv"], "t" * 5_000_000])
+def test_a_topic_that_no_socket_should_be_given_means_everything(topic):
+    facts = read_facts({"kv_events": {"endpoint_port_base": 1, "topic": topic}}, MODELS, None, url=URL)
+    assert facts.events == EventPorts("10.0.0.7", 1)
+    facts = read_facts(None, MODELS, {"0": {"endpoint": "tcp://*:5557", "topic": topic}}, url=URL)
+    assert find_rank_events(facts, 0) == RankEvents("tcp://10.0.0.7:5557", None, "")
+
+
 def test_vllm_lists_its_ranks_by_number():
     entry = {"publisher": "zmq", "replay_endpoint": "tcp://*:6557", "topic": "kv@h@m"}
     sources = {"1": entry | {"endpoint": "tcp://10.0.0.9:5558"}, "0": entry | {"endpoint": "tcp://*:5557"}}

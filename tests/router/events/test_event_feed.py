@@ -273,8 +273,12 @@ def test_an_engine_that_connects_finds_the_router_bound(fleet):
     fleet.wait_for_reuse(4)
 
 
-def test_an_address_that_cannot_be_used_leaves_the_rank_without_credit(fleet, caplog):
-    fleet.feed.connect(RankSource(target=TARGET, model=MODEL, endpoint="tcp://:no-port"))
+@pytest.mark.parametrize(
+    "source",
+    [{"endpoint": "tcp://:no-port"}, {"endpoint": "tcp://\ud800:1"}, {"endpoint": "tcp://h:1", "topic": "\ud800"}],
+)
+def test_an_address_that_cannot_be_used_leaves_the_rank_without_credit(fleet, caplog, source):
+    fleet.feed.connect(RankSource(target=TARGET, model=MODEL, **source))
     wait_until(lambda: "event_socket_refused" in caplog.text)
     assert fleet.feed.find_trust(TARGET) is Trust.LOST
     other = Target(WorkerId("w"), 1)
