@@ -7,6 +7,7 @@ counts for nothing until one stored below it proves that it is there.
 """
 
 from array import array
+from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
@@ -92,7 +93,7 @@ class Group:
         #: Place -> how many device-resident engine hashes stand there.
         self.resident: dict[int, int] = {}
         #: Blocks without a place, oldest first.
-        self.parked: dict[EngineHash, Parked] = {}
+        self.parked: OrderedDict[EngineHash, Parked] = OrderedDict()
         self._parked_tokens = 0
         #: Parent -> parked blocks that wait for it, oldest first.
         self.waiting: dict[EngineHash, dict[EngineHash, None]] = {}
@@ -125,7 +126,7 @@ class Group:
     def doubt(self) -> None:
         """Count no block any more; keep those whose place is known, for what is stored below them."""
         self.doubted |= {name: block for name, block in self.blocks.items() if block.place is not None}
-        self.blocks, self.resident, self.parked, self.waiting = {}, {}, {}, {}
+        self.blocks, self.resident, self.parked, self.waiting = {}, {}, OrderedDict(), {}
         self._parked_tokens = 0
         for name in tuple(islice(self.doubted, max(0, len(self.doubted) - MAX_DOUBTED))):
             del self.doubted[name]

@@ -50,7 +50,7 @@ class Sequencer(Generic[Batch]):
         self._live: int | None = None
         #: First number of the running replay; None when none runs.
         self._asked: int | None = None
-        #: The running replay skipped a number: its later batches wait for the next one.
+        #: The running replay skipped a number, or began after what is held: its later batches wait for the next one.
         self._torn = False
 
     @property
@@ -87,7 +87,7 @@ class Sequencer(Generic[Batch]):
         step: Step[Batch] = Step()
         if not self.is_replaying or self._torn or seq < self._next:
             return step
-        if seq > self._next and self._next == self._asked:
+        if self._next < seq <= min(self._held, default=seq) and self._next == self._asked:
             self._forget_gap(step)
         elif seq > self._next:
             self._torn = True

@@ -83,14 +83,22 @@ class FedRank:
 
     def on_replay(self, frames: Sequence[bytes], now_s: float) -> int | None:
         """A message of the replay socket; gives the number to ask the next replay from, None for none."""
-        self.deadline_s = now_s + self._replay_limit_s
-        if not self._is_catching_up:
-            return self._take(self._stream.on_replay(frames, now_s), now_s)
+        before_seq = self._stream.last_seq
+        start_seq = self._catch_up(frames, now_s) if self._is_catching_up else self._replay(frames, now_s)
+        # Messages that bring nothing new do not keep a replay alive.
+        if self.deadline_s is not None and self._stream.last_seq != before_seq:
+            self.deadline_s = now_s + self._replay_limit_s
+        return start_seq
+
+    def _replay(self, frames: Sequence[bytes], now_s: float) -> int | None:
+        return self._take(self._stream.on_replay(frames, now_s), now_s)
+
+    def _catch_up(self, frames: Sequence[bytes], now_s: float) -> int | None:
         frame = parse_replay(frames)
         if isinstance(frame, ReplayFrame):
-            self._caught_up_seq = frame.seq
             live = encode_live(self.source.topic, frame.seq, frame.payload)
             report = self._stream.on_live(live, now_s)
+            self._caught_up_seq = self._stream.last_seq
             if report.ask_replay_from is not None:
                 # The buffer starts late; the stream's own replay takes it from here.
                 self._is_catching_up = False

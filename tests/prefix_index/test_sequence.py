@@ -261,3 +261,13 @@ def test_a_lost_publisher_starts_anew():
     tape.live(7)
     tape.sequencer.on_lost()
     assert tape.live(2).ask_replay_from == 0
+
+
+def test_a_replay_that_begins_after_the_batch_that_asked_for_it_is_not_believed():
+    tape = Tape()
+    tape.live(0)
+    tape.live(5)
+    tape.replay(2**62, 2**62 + 1)
+    assert tape.end().missing == "gone"
+    tape.live(6)
+    assert tape.applied == names(0, 5, 6)

@@ -1,0 +1,66 @@
+"""One rank between its sockets and the index, without sockets: time limits and the catch-up."""
+
+from prefix_index import NaivePrefixIndex
+from prefix_index.trust import Trust
+from router.events.link import RankSource
+from router.events.rank import FedRank
+from wire.dialects import sglang
+from wire.events import AllBlocksCleared, EventBatch
+from wire.frames import encode_live, encode_replay
+from wire.ids import Target, WorkerId
+
+PAYLOAD = sglang.encode_batch(EventBatch(ts_s=1.0, events=(AllBlocksCleared(),), dp_rank=0), sglang.Generation.MAP)
+LIMIT_S = 5.0
+
+
+def fed_rank() -> FedRank:
+    source = RankSource(
+        target=Target(WorkerId("w"), 0), model="m", endpoint="tcp://h:1", replay_endpoint="tcp://h:2", topic=""
+    )
+    rank = FedRank(source, NaivePrefixIndex(), replay_limit_s=LIMIT_S, retry_pause_s=30.0)
+    rank.is_waiting_for_sockets = False
+    return rank
+
+
+def live(seq):
+    return encode_live("", seq, PAYLOAD)
+
+
+def replayed(seq):
+    return encode_replay(seq, PAYLOAD)
+
+
+def test_a_replay_that_says_the_same_for_ever_is_overdue_in_time():
+    rank = fed_rank()
+    rank.on_live(live(0), 0.0)
+    assert rank.on_live(live(2), 0.0) == 1
+    for second in range(10):
+        rank.on_replay(replayed(0), float(second))
+        rank.on_replay([b"", b"junk", b""], float(second))
+    assert rank.deadline_s == LIMIT_S
+
+
+def test_a_replay_that_goes_on_gets_its_time_anew():
+    rank = fed_rank()
+    rank.on_live(live(0), 0.0)
+    rank.on_live(live(5), 0.0)
+    rank.on_replay(replayed(1), 3.0)
+    assert rank.deadline_s == 3.0 + LIMIT_S
+
+
+def test_a_catch_up_with_an_absurd_number_does_not_silence_the_live_stream():
+    rank = fed_rank()
+    assert rank.on_connected(0.0) == 0
+    assert rank.on_replay(replayed(2**62), 0.0) == 0
+    assert rank.on_live(live(0), 0.0) is None
+    assert (rank.trust, rank.to_view().last_seq) == (Trust.EXACT, 0)
+
+
+def test_live_batches_that_the_catch_up_brought_change_nothing():
+    rank = fed_rank()
+    rank.on_connected(0.0)
+    for seq in range(3):
+        rank.on_replay(replayed(seq), 0.0)
+    for seq in range(4):
+        rank.on_live(live(seq), 0.0)
+    assert (rank.counters.batches, rank.counters.resets) == (4, 0)
