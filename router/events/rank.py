@@ -164,7 +164,7 @@ class FedRank:
 
     def _is_repeated(self, frames: Sequence[bytes]) -> bool:
         """Whether a live message was in the catch-up already; the first later one ends the question."""
-        if self._caught_up_seq is None or self._is_catching_up:
+        if self._caught_up_seq is None:
             return False
         frame = parse_live(frames)
         seq = getattr(frame, "seq", None)
