@@ -4,9 +4,10 @@ Takes a configuration, gives one ASGI application. Order of a life: event thread
 of every worker, requests; and back in the other order.
 """
 
+import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from fastapi import FastAPI
@@ -23,6 +24,7 @@ from router.prompt import PromptCatalogue
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
 from router.proxy.upstream import AiohttpUpstream, Exchange, Upstream
+from wire.ids import WorkerId
 
 _log = logging.getLogger("dovecote.app")
 
@@ -39,7 +41,8 @@ class Router:
         """
         self.config = config
         self.metrics = RouterMetrics()
-        self.events = EventFeed(NaivePrefixIndex())
+        self.events = EventFeed(NaivePrefixIndex(), on_reconnect=self._report_reconnect)
+        self._loop: asyncio.AbstractEventLoop | None = None
         self.placer = Placer(
             policy=build_policy(config.policy.name, config.policy.weights, config.policy.coefficients),
             rng_seed=rng_seed,
@@ -70,6 +73,12 @@ class Router:
         """One ASGI call."""
         await self._app(scope, receive, send)
 
+    def _report_reconnect(self, worker: WorkerId) -> None:
+        """Carry the feed's word into the event loop, which may have ended."""
+        if self._loop is not None:
+            with suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self.fleet.report_reconnect, worker)
+
     def _proxy_parts(self) -> ProxyParts:
         limits = ProxyLimits(
             body_bytes=self.config.limits.body_bytes,
@@ -97,6 +106,7 @@ class Router:
     async def _live(self, _app: FastAPI) -> AsyncIterator[None]:
         if not native_available():
             _log.warning("native_module_missing effect='blocks are hashed in Python, slowly'")
+        self._loop = asyncio.get_running_loop()
         self.events.start()
         upstream = AiohttpUpstream(connect_s=self.config.timeouts.connect_s)
         self._upstream.inner = upstream

@@ -124,6 +124,13 @@ class FleetWatch:
             self._lose(known)
         self._urgent[worker].set()
 
+    def report_reconnect(self, worker: WorkerId) -> None:
+        """Its event connection broke or stands anew, as when a process ends and starts: probed soon and read anew."""
+        known, urgent = self.workers.get(worker), self._urgent.get(worker)
+        if known is not None and urgent is not None:
+            known.is_suspect = True
+            urgent.set()
+
     async def _watch(self, worker: Worker) -> None:
         probe_number = 0
         urgent = self._urgent[worker.id]
@@ -142,11 +149,13 @@ class FleetWatch:
 
     async def _probe(self, worker: Worker, probe_number: int) -> None:
         client = EngineClient(self._client, worker.config.url, max(1.0, self._config.probes.interval_s))
+        was_suspect, worker.is_suspect = worker.is_suspect, False
         problem = await client.probe()
-        if problem is None and (not worker.gate.healthy or probe_number % FACTS_EVERY_PROBES == 0):
+        if problem is None and (was_suspect or not worker.gate.healthy or probe_number % FACTS_EVERY_PROBES == 0):
             problem = await self._read_facts(worker, client)
         worker.problem = problem
-        if worker.gate.record(problem is None):
+        is_gone = was_suspect and problem is not None
+        if worker.gate.fail_now() if is_gone else worker.gate.record(problem is None):
             if worker.gate.healthy:
                 _log.info("worker_healthy worker=%s url=%s", worker.id, worker.config.url)
                 self._tell_placement()
@@ -160,9 +169,11 @@ class FleetWatch:
         facts = await client.read_facts()
         if facts is None:
             return "neither /server_info nor /v1/models answers"
-        before = worker.facts
+        before, targets = worker.facts, worker.targets
         if not worker.accept(facts):
             return None
+        for target in set(targets).difference(worker.targets):
+            self._events.disconnect(target)
         if worker.refused is not None:
             _log.error("worker_refused worker=%s reason=%r", worker.id, worker.refused)
         if before is not None and before.start_mark != facts.start_mark:

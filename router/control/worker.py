@@ -34,6 +34,8 @@ class Worker:
         self.no_credit: str | None = None
         #: Whether its ids for a prompt were compared with the router's: `passed`, `failed`, `unknown`.
         self.parity = "unknown"
+        #: Something else than a probe spoke for a restart since the last one.
+        self.is_suspect = False
         #: What the last failed probe said; None while it answers.
         self.problem: str | None = "not probed yet"
 

@@ -21,7 +21,7 @@ from router.events.changes import Evidence
 from router.events.link import RankLink, RankSource, read_frames
 from router.events.rank import FedRank
 from router.metrics import StreamView
-from wire.ids import Target
+from wire.ids import Target, WorkerId
 
 _log = logging.getLogger("dovecote.events")
 #: Longest sleep of the thread, so that deadlines are seen in time.
@@ -39,8 +39,19 @@ class EventFeed:
         replay_limit_s: float = 5.0,
         retry_pause_s: float = 30.0,
         clock: Callable[[], float] = time.monotonic,
+        on_reconnect: Callable[[WorkerId], None] = lambda _worker: None,
     ) -> None:
+        """Make the thread; nothing runs before `start`.
+
+        Args:
+            index: Where events go; nobody else writes to it.
+            replay_limit_s: Longest wait for the next message of a replay.
+            retry_pause_s: How long a stream that lost events stays so before its buffer is read again.
+            clock: Monotonic time.
+            on_reconnect: Called in the feed's thread when a worker's event connection breaks or stands anew.
+        """
         self._index = index
+        self._on_reconnect = on_reconnect
         self._retry_pause_s = retry_pause_s
         self._replay_limit_s = replay_limit_s
         self._clock = clock
@@ -230,6 +241,7 @@ class EventFeed:
             start_seq = rank.on_connected(self._clock()) if connected else None
         if lost:
             _log.warning("event_connection_lost worker=%s dp_rank=%d", target.worker, target.dp_rank)
+        self._on_reconnect(target.worker)
         self._ask(target, link, start_seq)
 
     def _ask(self, target: Target, link: RankLink, start_seq: int | None) -> None:

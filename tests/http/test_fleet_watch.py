@@ -179,3 +179,22 @@ async def test_a_decision_tells_every_candidate(engines):
         assert [entry["target"]["worker"] for entry in candidates] == ["w0", "w1"]
         assert record["decision"]["reason"]
         assert json.dumps(record)
+
+
+async def test_a_worker_whose_event_connection_broke_is_read_anew_at_the_next_probe(engine):
+    engine.server_info["dp_size"] = 3
+    async with in_process([engine.url], probes={"interval_s": 60.0}) as client:
+        fleet = client.router.fleet
+        engine.server_info["dp_size"] = 1
+        fleet.report_reconnect("w0")
+        await eventually(lambda: len(fleet.find_ranks("w0")) == 1)
+        answers = [await client.chat() for _ in range(4)]
+        assert {answer.headers["x-dovecote-dp-rank"] for answer in answers} == {"0"}
+
+
+async def test_a_worker_whose_event_connection_broke_and_that_fails_a_probe_is_out_at_once(engine):
+    async with in_process([engine.url], probes={"interval_s": 60.0, "unhealthy_after": 3}) as client:
+        engine.health_status = 503
+        client.router.fleet.report_reconnect("w0")
+        await eventually(lambda: not usable(client))
+        client.router.fleet.report_reconnect("no such worker")

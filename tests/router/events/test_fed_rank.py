@@ -6,7 +6,7 @@ from router.events.link import RankSource
 from router.events.rank import FedRank
 from wire.dialects import sglang
 from wire.events import AllBlocksCleared, EventBatch
-from wire.frames import encode_live, encode_replay
+from wire.frames import encode_live, encode_replay, encode_replay_end
 from wire.ids import Target, WorkerId
 
 PAYLOAD = sglang.encode_batch(EventBatch(ts_s=1.0, events=(AllBlocksCleared(),), dp_rank=0), sglang.Generation.MAP)
@@ -52,8 +52,10 @@ def test_a_catch_up_with_an_absurd_number_does_not_silence_the_live_stream():
     rank = fed_rank()
     assert rank.on_connected(0.0) == 0
     assert rank.on_replay(replayed(2**62), 0.0) == 0
-    assert rank.on_live(live(0), 0.0) is None
-    assert (rank.trust, rank.to_view().last_seq) == (Trust.EXACT, 0)
+    rank.on_live(live(0), 0.0)
+    rank.on_live(live(1), 0.0)
+    rank.on_replay(encode_replay_end(), 0.0)
+    assert (rank.trust, rank.to_view().last_seq) == (Trust.EXACT, 1)
 
 
 def test_live_batches_that_the_catch_up_brought_change_nothing():
