@@ -17,6 +17,8 @@ from engine_shim.engine.publish.replay import ReplayChannel, ReplayCounts, Repla
 from wire.events import Event, EventBatch
 from wire.frames import encode_live
 
+#: Longest subscription or replay request that is taken.
+_MAX_INBOUND_BYTES = 4_096
 #: Replays queued for one caller, at most. ZeroMQ learns late, by half a queue, what a caller has read.
 _WINDOWS_QUEUED = 4
 
@@ -122,6 +124,8 @@ class EventPublisher:
         pub = self._context.socket(zmq.PUB)
         pub.setsockopt(zmq.IPV6, int(":" in sockets.live.host))
         pub.setsockopt(zmq.SNDHWM, _queue_messages(sockets))
+        # What comes in are subscriptions; libzmq walks one of megabytes a byte a stack frame.
+        pub.setsockopt(zmq.MAXMSGSIZE, _MAX_INBOUND_BYTES)
         return pub
 
     def _router_socket(self, sockets: EventSockets) -> "zmq.Socket[bytes]":
@@ -129,7 +133,7 @@ class EventPublisher:
         router.setsockopt(zmq.IPV6, int(sockets.replay is not None and ":" in sockets.replay.host))
         router.setsockopt(zmq.ROUTER_MANDATORY, 1)  # a full queue is an error to count, not a frame lost in silence
         router.setsockopt(zmq.SNDHWM, _WINDOWS_QUEUED * (sockets.buffer_steps + 1))
-        router.setsockopt(zmq.MAXMSGSIZE, 4_096)
+        router.setsockopt(zmq.MAXMSGSIZE, _MAX_INBOUND_BYTES)
         return router
 
 

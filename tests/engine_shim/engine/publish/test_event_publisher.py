@@ -202,3 +202,15 @@ def test_A03_a_new_publisher_counts_from_zero_again(callers, open_publisher):
         publisher.topics[0].publish(EVENTS, 0.0)
         dealer = callers.socket(zmq.DEALER, publisher.sockets.replay.address())
         assert callers.replay(dealer, 0)[0][-2] == bytes(8)
+
+
+def test_a_subscription_longer_than_any_topic_is_refused_and_others_are_served(callers, open_publisher):
+    publisher = open_publisher()
+    hostile = callers.socket(zmq.XSUB, publisher.sockets.live.address(0))
+    monitor = hostile.get_monitor_socket(zmq.EVENT_DISCONNECTED)
+    hostile.send(b"\x01" + b"a" * 8_192)
+    assert monitor.poll(10_000)
+    hostile.disable_monitor()
+    monitor.close(linger=0)
+    hostile.close(linger=0)
+    assert subscribe(callers, publisher).recv_multipart()
