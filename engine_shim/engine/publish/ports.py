@@ -28,6 +28,8 @@ def bind_run(sockets: list["zmq.Socket[bytes]"], endpoint: Endpoint) -> Endpoint
         return endpoint
     for _ in range(MAX_TRIES):
         base = _bind_anywhere(sockets[0], endpoint.host)
+        if base is None:
+            continue
         found = Endpoint(endpoint.host, base)
         try:
             _bind_from(sockets[1:], Endpoint(endpoint.host, base + 1))
@@ -38,10 +40,13 @@ def bind_run(sockets: list["zmq.Socket[bytes]"], endpoint: Endpoint) -> Endpoint
     raise PortsTaken(f"no {len(sockets)} contiguous free ports at {endpoint.host} after {MAX_TRIES} tries")
 
 
-def _bind_anywhere(socket: "zmq.Socket[bytes]", host: str) -> int:
+def _bind_anywhere(socket: "zmq.Socket[bytes]", host: str) -> int | None:
+    """A port that the system chose; None where another process took it between its choice and its use."""
     try:
         socket.bind(f"tcp://{bracketed(host)}:*")
     except zmq.ZMQError as error:
+        if error.errno == zmq.EADDRINUSE:
+            return None
         raise PortsTaken(f"cannot bind an event socket at {host}: {error}") from error
     return int(socket.get_string(zmq.LAST_ENDPOINT).rpartition(":")[2])
 

@@ -52,6 +52,20 @@ def test_a_taken_port_in_the_middle_of_a_run_makes_it_start_elsewhere(sockets, m
     assert found.port_base != port - 1
 
 
+def test_a_port_that_is_taken_between_its_choice_and_its_use_is_chosen_anew(sockets, monkeypatch):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        first = sockets(1)[0]
+        bind, tried = first.bind, []
+
+        def bind_to_the_taken_port(address):
+            tried.append(address)
+            bind(f"tcp://127.0.0.1:{port}" if len(tried) == 1 else address)
+
+        monkeypatch.setattr(first, "bind", bind_to_the_taken_port, raising=False)
+        assert bind_run([first], Endpoint("127.0.0.1", 0)).port_base != port
+
+
 def test_a_named_run_with_a_taken_port_is_refused_and_released(sockets):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         base = taken.getsockname()[1] - 1
