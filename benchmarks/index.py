@@ -24,7 +24,8 @@ from typing import Any
 
 import msgspec
 
-from prefix_index import BlockChain, NaivePrefixIndex, block_hashes, native_available
+from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
+from prefix_index.hashing import native_available
 from prefix_index.stream import RankStream
 from wire import block_hash, frames
 from wire.dialects import decode_batch, vllm

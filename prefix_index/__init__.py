@@ -5,7 +5,8 @@ router's placement. Pure: no socket, no clock.
 """
 
 from prefix_index.base import BlockChain, Change, PrefixIndex
-from prefix_index.hashing import block_hashes, native_available
+from prefix_index.choose import make_index
+from prefix_index.hashing import block_hashes
 from prefix_index.naive import NaivePrefixIndex
 
-__all__ = ["BlockChain", "Change", "NaivePrefixIndex", "PrefixIndex", "block_hashes", "native_available"]
+__all__ = ["BlockChain", "Change", "NaivePrefixIndex", "PrefixIndex", "block_hashes", "make_index"]

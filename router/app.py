@@ -12,7 +12,8 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from prefix_index import NaivePrefixIndex, native_available
+from prefix_index import make_index
+from prefix_index.hashing import native_available
 from router.config import FleetConfig
 from router.control.fleet import FleetWatch
 from router.control.routes import build_control_app
@@ -41,7 +42,7 @@ class Router:
         """
         self.config = config
         self.metrics = RouterMetrics()
-        self.events = EventFeed(NaivePrefixIndex(), on_reconnect=self._report_reconnect)
+        self.events = EventFeed(make_index(), on_reconnect=self._report_reconnect)
         self._loop: asyncio.AbstractEventLoop | None = None
         self.placer = Placer(
             policy=build_policy(config.policy.name, config.policy.weights, config.policy.coefficients),
@@ -105,7 +106,7 @@ class Router:
     @asynccontextmanager
     async def _live(self, _app: FastAPI) -> AsyncIterator[None]:
         if not native_available():
-            _log.warning("native_module_missing effect='blocks are hashed in Python, slowly'")
+            _log.warning("native_module_missing effect='index and hashes run in Python, slowly'")
         self._loop = asyncio.get_running_loop()
         self.events.start()
         upstream = AiohttpUpstream(connect_s=self.config.timeouts.connect_s)

@@ -1,71 +1,34 @@
-// Native module of prefix_index: chained block hashing. Holds no state and touches no Python object
-// while it computes, so the interpreter's lock is released.
+// Native module of prefix_index: block hashing and the index. Everything that takes long runs with
+// the interpreter's lock released.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
+#include <nanobind/stl/optional.h>
+#include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <bit>
 #include <cstdint>
-#include <cstring>
-#include <type_traits>
-#include <utility>
 #include <vector>
 
-#include "xxh3.hpp"
+#include "chain.hpp"
+#include "python_index.hpp"
 
 namespace nb = nanobind;
+using namespace nb::literals;
+using dovecote::python::PyIndex;
 
 namespace {
 
 using Tokens = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-void write_little(unsigned char* to, std::uint64_t value) {
-  if constexpr (std::endian::native != std::endian::little) value = dovecote::xxh3::swap64(value);
-  std::memcpy(to, &value, sizeof value);
-}
-
-// Hash of each full block of `tokens`, chained: XXH3-64 of (hash before, 8 bytes; tokens, 4 bytes each).
-// `block_tokens` is a constant of the type for the usual sizes, so that the compiler unrolls the hash.
-template <typename Size>
-std::vector<std::uint64_t> chain(const std::uint32_t* tokens, std::size_t count, Size block_tokens,
-                                 std::uint64_t parent) {
-  std::vector<std::uint64_t> hashes;
-  hashes.reserve(count / block_tokens);
-  std::vector<unsigned char> block(8 + 4 * block_tokens);
-  for (std::size_t start = 0; start + block_tokens <= count; start += block_tokens) {
-    write_little(block.data(), parent);
-    std::memcpy(block.data() + 8, tokens + start, 4 * block_tokens);
-    if constexpr (std::endian::native != std::endian::little) {
-      for (std::size_t at = 8; at < block.size(); at += 4) {
-        std::swap(block[at], block[at + 3]);
-        std::swap(block[at + 1], block[at + 2]);
-      }
-    }
-    parent = dovecote::xxh3::hash(block.data(), 8 + 4 * block_tokens, 0);
-    hashes.push_back(parent);
-  }
-  return hashes;
-}
-
-template <std::size_t kTokens>
-using Constant = std::integral_constant<std::size_t, kTokens>;
-
-std::vector<std::uint64_t> chain_any(const std::uint32_t* tokens, std::size_t count, std::size_t block_tokens,
-                                     std::uint64_t parent) {
-  if (block_tokens == 16) return chain(tokens, count, Constant<16>{}, parent);
-  if (block_tokens == 32) return chain(tokens, count, Constant<32>{}, parent);
-  if (block_tokens == 64) return chain(tokens, count, Constant<64>{}, parent);
-  return chain(tokens, count, block_tokens, parent);
-}
-
 std::vector<std::uint64_t> block_hashes(const Tokens& tokens, std::size_t block_tokens, std::uint64_t seed) {
   if (block_tokens == 0) throw nb::value_error("block_tokens must be 1 or more");
   if (block_tokens > tokens.shape(0)) return {};
   const std::uint32_t* data = tokens.data();
-  const std::size_t count = tokens.shape(0);
+  std::vector<std::uint64_t> hashes(tokens.shape(0) / block_tokens);
   nb::gil_scoped_release released;
-  return chain_any(data, count, block_tokens, seed);
+  dovecote::chain_blocks(data, hashes.size(), block_tokens, seed, hashes.data());
+  return hashes;
 }
 
 std::uint64_t xxh3_64(nb::bytes data, std::uint64_t seed) {
@@ -75,7 +38,29 @@ std::uint64_t xxh3_64(nb::bytes data, std::uint64_t seed) {
 }  // namespace
 
 NB_MODULE(_core, module) {
-  module.doc() = "Chained block hashing, compiled.";
-  module.def("block_hashes", &block_hashes, nb::arg("tokens"), nb::arg("block_tokens"), nb::arg("seed"));
-  module.def("xxh3_64", &xxh3_64, nb::arg("data"), nb::arg("seed"));
+  module.doc() = "Chained block hashing and the prefix index, compiled.";
+  module.def("block_hashes", &block_hashes, "tokens"_a, "block_tokens"_a, "seed"_a);
+  module.def("xxh3_64", &xxh3_64, "data"_a, "seed"_a);
+  module.def("decode", &dovecote::python::decode_to_python, "payload"_a);
+  module.def("to_name", &dovecote::python::read_name, "name"_a);
+  module.def("to_medium", [](const std::string& word) { return dovecote::to_medium(word); }, "word"_a);
+  nb::class_<PyIndex>(module, "Index")
+      .def(nb::init<std::size_t>(), "max_entries"_a)
+      .def("attach", &PyIndex::attach, "target"_a, "model"_a, "is_refreshed"_a, "is_bigram"_a, "secret"_a,
+           "max_orphans"_a)
+      .def("detach", &PyIndex::detach, "holder"_a)
+      .def("clear", &PyIndex::clear, "holder"_a)
+      .def("doubt", &PyIndex::doubt, "holder"_a)
+      .def("apply_stored", &PyIndex::apply_stored, "holder"_a, "event"_a)
+      .def("apply_removed", &PyIndex::apply_removed, "holder"_a, "event"_a)
+      .def("store_places", &PyIndex::store_places, "holder"_a, "places"_a, "parent"_a.none(), "block_tokens"_a)
+      .def("remove_places", &PyIndex::remove_places, "holder"_a, "places"_a)
+      .def("apply_payloads", &PyIndex::apply_payloads, "holder"_a, "payloads"_a, "first"_a, "with_changes"_a)
+      .def("find_reuse", &PyIndex::find_reuse, "hashes"_a, "limit"_a, "block_tokens"_a)
+      .def("match_count", &PyIndex::match_count, "hashes"_a, "limit"_a, "repeats"_a)
+      .def("block_count", &PyIndex::block_count, "holder"_a)
+      .def("block_sizes", &PyIndex::block_sizes)
+      .def("is_modelled", &PyIndex::is_modelled, "holder"_a)
+      .def("counters", &PyIndex::counters)
+      .def("find_contradiction", &PyIndex::find_contradiction);
 }

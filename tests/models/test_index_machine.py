@@ -2,11 +2,14 @@
 
 from collections import Counter
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
+from prefix_index.hashing import native_available
+from prefix_index.native import NativePrefixIndex
 from wire.block_hash import namespace_seed
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, Medium
 from wire.ids import Target
@@ -27,9 +30,11 @@ def tokens(path) -> tuple[int, ...]:
 class IndexMachine(RuleBasedStateMachine):
     """An engine names a block by salt and path; the model counts copies of those names."""
 
+    kind = NaivePrefixIndex
+
     def __init__(self):
         super().__init__()
-        self.index = NaivePrefixIndex()
+        self.index = self.kind()
         self.copies: dict[Target, Counter] = {}
         #: Holders of which events were lost since their cache was last known to be empty.
         self.doubted: set[Target] = set()
@@ -137,8 +142,23 @@ class IndexMachine(RuleBasedStateMachine):
     def nothing_contradicts(self):
         self.index.check_invariants()
         if not any(any(copies.values()) for copies in self.copies.values()):
-            assert not self.index._masks
+            assert not self.places()
+
+    def places(self):
+        return self.index._masks if isinstance(self.index, NaivePrefixIndex) else self.index.count().entries
 
 
 TestIndexMachine = IndexMachine.TestCase
 TestIndexMachine.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+
+
+class NativeIndexMachine(IndexMachine):
+    """The same lives in C++."""
+
+    kind = NativePrefixIndex
+
+
+TestNativeIndexMachine = pytest.mark.skipif(not native_available(), reason="no native module")(
+    NativeIndexMachine.TestCase
+)
+TestNativeIndexMachine.settings = settings(max_examples=100, stateful_step_count=40, deadline=None)

@@ -7,7 +7,7 @@ from random import Random
 import pytest
 import xxhash
 
-from prefix_index import native_available
+from prefix_index.hashing import native_available
 from wire.block_hash import block_hashes
 
 pytestmark = pytest.mark.skipif(not native_available(), reason="the native module was not built (no C++ compiler)")

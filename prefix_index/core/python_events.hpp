@@ -1,0 +1,137 @@
+// Events of `wire.events` as the core's events: read from Python objects, with the interpreter's lock held.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <string>
+
+#include "events.hpp"
+#include "identity.hpp"
+
+namespace dovecote::python {
+
+namespace nb = nanobind;
+
+inline std::string to_utf8(nb::handle text) {
+  const nb::object data = text.attr("encode")("utf-8", "surrogatepass");
+  char* bytes = nullptr;
+  Py_ssize_t size = 0;
+  if (PyBytes_AsStringAndSize(data.ptr(), &bytes, &size) != 0) throw nb::python_error();
+  return {bytes, static_cast<std::size_t>(size)};
+}
+
+inline std::string_view view(nb::handle data) {
+  char* bytes = nullptr;
+  Py_ssize_t size = 0;
+  if (PyBytes_AsStringAndSize(data.ptr(), &bytes, &size) != 0) throw nb::python_error();
+  return {bytes, static_cast<std::size_t>(size)};
+}
+
+inline std::string to_digits(nb::handle number) { return to_utf8(nb::str(number)); }
+
+inline Name read_name(nb::handle name) {
+  if (PyBytes_Check(name.ptr())) return to_name(view(name));
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(name.ptr(), &overflow);
+  if (value == -1 && overflow == 0 && PyErr_Occurred()) throw nb::python_error();
+  if (overflow == 0) return to_name(static_cast<std::uint64_t>(value), value < 0);
+  if (overflow > 0) {
+    const unsigned long long large = PyLong_AsUnsignedLongLong(name.ptr());
+    if (!PyErr_Occurred()) return to_name(large, false);
+    PyErr_Clear();
+  }
+  return to_name(to_digits(name), 1);
+}
+
+inline std::uint64_t read_place(nb::handle place) {
+  const unsigned long long value = PyLong_AsUnsignedLongLong(place.ptr());
+  if (value == ~0ull && PyErr_Occurred()) throw nb::python_error();
+  return value;
+}
+
+inline std::optional<std::string_view> read_text(Batch& batch, nb::handle text) {
+  if (text.is_none()) return std::nullopt;
+  return batch.keep(to_utf8(text));
+}
+
+template <typename Read, typename T>
+std::size_t read_numbers(nb::handle values, Room<T>& room, std::size_t& at, Read read) {
+  const nb::object fast = nb::steal(PySequence_Fast(values.ptr(), "a sequence is needed"));
+  if (!fast.is_valid()) throw nb::python_error();
+  const auto count = static_cast<std::size_t>(PySequence_Fast_GET_SIZE(fast.ptr()));
+  PyObject** items = PySequence_Fast_ITEMS(fast.ptr());
+  at = room.size();
+  T* out = room.extend(count);
+  for (std::size_t index = 0; index < count; ++index) out[index] = read(nb::handle(items[index]));
+  return count;
+}
+
+inline std::uint32_t read_token(nb::handle token) {
+  const unsigned long value = PyLong_AsUnsignedLong(token.ptr());
+  if (PyErr_Occurred() || value > 0xFFFF'FFFFul) {
+    PyErr_Clear();
+    throw nb::value_error("token ids must be integers from 0 to 4294967295");
+  }
+  return static_cast<std::uint32_t>(value);
+}
+
+inline Medium read_medium(nb::handle medium) { return to_medium(to_utf8(medium)); }
+
+inline GroupNumber read_group(nb::handle number) {
+  if (number.is_none()) return {};
+  int overflow = 0;
+  const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  if (overflow != 0) return {true, false, to_name(to_digits(number), 2)};
+  if (value == -1 && PyErr_Occurred()) throw nb::python_error();
+  return {true, value < 0, static_cast<std::uint64_t>(value)};
+}
+
+inline ContentKey read_key(nb::handle key) {
+  if (PyBytes_Check(key.ptr())) return {ContentKey::Kind::kBytes, std::string(view(key))};
+  if (PyUnicode_Check(key.ptr())) return {ContentKey::Kind::kText, to_utf8(key)};
+  return {ContentKey::Kind::kNumber, to_digits(key)};
+}
+
+inline void read_keys(Batch& batch, Event& event, nb::handle keys) {
+  if (keys.is_none()) return;
+  std::vector<BlockKeys> blocks;
+  bool has_any = false;
+  for (const nb::handle block : keys) {
+    BlockKeys& read = blocks.emplace_back();
+    if (!block.is_none())
+      for (const nb::handle key : block) read.push_back(read_key(key));
+    has_any |= !read.empty();
+  }
+  if (!has_any) return;
+  event.keys = batch.keys.size();
+  batch.keys.push_back(std::move(blocks));
+}
+
+inline Event read_removed(nb::handle from, Batch& batch) {
+  Event event;
+  event.kind = EventKind::kRemoved;
+  event.name_count =
+      static_cast<std::uint32_t>(read_numbers(from.attr("block_hashes"), batch.names, event.names_at, read_name));
+  event.medium = read_medium(from.attr("medium"));
+  event.group = read_group(from.attr("group_idx"));
+  return event;
+}
+
+inline Event read_stored(nb::handle from, Batch& batch) {
+  Event event = read_removed(from, batch);
+  event.kind = EventKind::kStored;
+  const nb::object parent = from.attr("parent_block_hash");
+  event.has_parent = !parent.is_none();
+  if (event.has_parent) event.parent = read_name(parent);
+  event.token_count =
+      static_cast<std::uint32_t>(read_numbers(from.attr("token_ids"), batch.tokens, event.tokens_at, read_token));
+  event.block_tokens = nb::cast<std::uint32_t>(from.attr("block_tokens"));
+  event.group_kind = read_text(batch, from.attr("group_kind"));
+  event.lora_name = read_text(batch, from.attr("lora_name"));
+  event.cache_salt = read_text(batch, from.attr("cache_salt"));
+  if (const nb::object number = from.attr("lora_id"); !number.is_none()) event.lora_id = batch.keep(to_digits(number));
+  read_keys(batch, event, from.attr("extra_keys"));
+  return event;
+}
+
+}  // namespace dovecote::python
