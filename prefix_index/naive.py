@@ -1,159 +1,223 @@
-"""The index in plain Python: a set of holders for every place, exact, holes included.
+"""The index in plain Python: a set of holders for every place of full attention, exact, holes included.
 
-Only device copies of full-attention groups count; `residency` keeps other tiers and groups apart.
+The oracle of the native core, and what serves where that was not built. Window and recurrent groups, other tiers
+and pools are looked up for each rank by the rules of `reuse`.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
+from typing import ClassVar
 
-from prefix_index.base import BlockChain, Change
-from prefix_index.residency import CopyRule, HolderBlocks
+from prefix_index.base import FEATURES, Alternative, BlockChain, Change, IndexSize
+from prefix_index.components import STANDARD, Registry
+from prefix_index.fleet import Fleet, Holder
+from prefix_index.layout import Layout
+from prefix_index.residency import CopyRule, Delta, Terms
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from wire.ids import Target
-
-
-class _Holder:
-    """One attached holder: its bit in every mask, its blocks, how many places it holds."""
-
-    def __init__(self, bit: int, blocks: HolderBlocks) -> None:
-        self.bit = bit
-        self.blocks = blocks
-        self.place_count = 0
+from wire.snapshot import BlockRecord
 
 
 class NaivePrefixIndex:
     """`PrefixIndex` in plain Python.
 
     Cost: a few us a stored block; a match is one dictionary look-up a block, until nobody is left.
-    Memory: bounded by what the holders hold, plus `max_orphans` parked blocks a holder and group.
+    Memory: bounded by the caps; at most `max_orphans` parked blocks a rank.
     """
 
-    def __init__(self, *, secret: int = 0, max_orphans: int = 65_536) -> None:
-        self._secret = secret
-        self._max_orphans = max_orphans
-        self._holders: dict[Target, _Holder] = {}
-        self._at_bit: dict[int, Target] = {}
-        #: Place -> bits of the holders that have it.
+    supports: ClassVar[frozenset[str]] = FEATURES
+
+    def __init__(
+        self,
+        *,
+        secret: int = 0,
+        max_orphans: int = 65_536,
+        max_holder_blocks: int = 4 << 20,
+        max_blocks: int = 64 << 20,
+        registry: Registry = STANDARD,
+    ) -> None:
+        """Start without holders.
+
+        Args:
+            secret: Number that canonical hashes are made with.
+            max_orphans: Most blocks of a rank that wait for their parent.
+            max_holder_blocks: Most blocks of a rank or pool; above that the one stored longest ago is forgotten.
+            max_blocks: Most blocks of all.
+            registry: Kinds of groups that are known.
+        """
+        self._secret, self._max_orphans, self._registry = secret, max_orphans, registry
+        self._fleet = Fleet(max_holder_blocks=max_holder_blocks, max_blocks=max_blocks)
+        #: Place of full attention -> bits of the holders that have it on their device.
         self._masks: dict[int, int] = {}
 
-    def attach(self, holder: Target, *, model: str, rule: CopyRule = CopyRule.COUNTED, bigram: bool = False) -> None:
+    def attach(
+        self,
+        holder: Target,
+        *,
+        model: str,
+        host: str | None = None,
+        pools: tuple[str, ...] = (),
+        layout: Layout | None = None,
+        rule: CopyRule = CopyRule.COUNTED,
+        bigram: bool = False,
+    ) -> int:
         """See `PrefixIndex`; `rule` and `bigram` say what the holder's dialect and engine do."""
         self.drop(holder)
-        bit = next(bit for bit in range(len(self._at_bit) + 1) if bit not in self._at_bit)
-        blocks = HolderBlocks(model=model, rule=rule, bigram=bigram, secret=self._secret, max_orphans=self._max_orphans)
-        self._at_bit[bit] = holder
-        self._holders[holder] = _Holder(1 << bit, blocks)
+        terms = Terms(
+            model=model,
+            rule=rule,
+            bigram=bigram,
+            secret=self._secret,
+            max_orphans=self._max_orphans,
+            layout=layout,
+            registry=self._registry,
+        )
+        return self._fleet.add(holder, terms, host=host, pools=pools)
 
     def drop(self, holder: Target) -> int:
         """See `PrefixIndex`. Cost: proportional to what the holder held."""
         count = self.clear(holder)
-        state = self._holders.pop(holder, None)
-        if state is not None:
-            del self._at_bit[state.bit.bit_length() - 1]
+        self._fleet.remove(holder)
         return count
 
     def clear(self, holder: Target) -> int:
         """See `PrefixIndex`."""
-        state = self._holders.get(holder)
-        if state is None:
-            return 0
-        count = state.place_count
-        for place in state.blocks.places():
-            self._unmark(state, place)
-        state.blocks.clear()
-        return count
+        return self._forget(holder, lambda state: state.blocks.clear())
 
     def doubt(self, holder: Target) -> int:
         """See `PrefixIndex`. Cost: proportional to what the holder held."""
-        state = self._holders.get(holder)
-        if state is None:
-            return 0
-        count = state.place_count
-        for place in state.blocks.doubt():
-            self._unmark(state, place)
-        return count
+        return self._forget(holder, lambda state: state.blocks.doubt())
 
-    def apply(self, holder: Target, event: Event) -> Change:
+    def drop_pool(self, pool: str) -> int:
         """See `PrefixIndex`."""
-        state = self._holders.get(holder)
-        if state is None:
+        return self._fleet.drop_pool(pool)
+
+    def apply(self, holder: Target, event: Event, *, generation: int | None = None) -> Change:
+        """See `PrefixIndex`."""
+        state = self._fleet.holders.get(holder)
+        if state is None or generation not in (None, state.generation):
             return Change()
         match event:
             case BlockStored():
-                return self._store(state, event)
+                return self._note(state, state.blocks.store(event))
             case BlockRemoved():
-                removed, unknown = state.blocks.remove(event)
-                for place in removed:
-                    self._unmark(state, place)
-                return Change(removed=tuple(removed), unknown_removals=unknown)
+                return self._note(state, state.blocks.remove(event))
             case AllBlocksCleared():
-                self.clear(holder)
+                self._forget(holder, lambda state: state.blocks.empty())
                 return Change(cleared=True)
 
     def find_reuse(self, chain: BlockChain) -> dict[Target, int]:
-        """See `PrefixIndex`. Cost: about 60 ns a block while a holder is left."""
-        limit = chain.reusable_blocks
+        """See `PrefixIndex`. Cost: about 60 ns a block while a holder is left; more for each hybrid holder."""
         found: dict[Target, int] = {}
-        alive = self._masks.get(chain.hashes[0], 0) if limit else 0
-        for depth, held in enumerate(map(self._masks.get, islice(chain.hashes, limit))):
-            if held == alive:
-                continue
-            still = alive & (held or 0)
-            if still != alive:
-                tokens = depth * chain.block_tokens
-                found.update((holder, tokens) for holder in self._targets(alive & ~still))
-                alive = still
-            if not alive:
-                break
-        found.update((holder, limit * chain.block_tokens) for holder in self._targets(alive))
+        for each in (chain, *chain.others):
+            for holder, tokens in self._walk(each):
+                found[holder] = min(tokens, found.get(holder, tokens))
+        chains, limit = chain.by_size, chain.token_count - 1
+        for state in self._fleet.find_others(found):
+            full_tokens = found.pop(state.target, None)
+            tokens = state.find_device_reuse(chains, limit, full_tokens)
+            if tokens:
+                found[state.target] = tokens
         return found
+
+    def find_alternatives(self, chain: BlockChain, holder: Target) -> tuple[Alternative, ...]:
+        """See `PrefixIndex`. Cost: some us a block, for it asks every tier."""
+        return self._fleet.find_alternatives(holder, chain.by_size, chain.token_count - 1)
+
+    def correct(self, holder: Target, chain: BlockChain, cached_tokens: int) -> int:
+        """See `PrefixIndex`."""
+        state = self._fleet.holders.get(holder)
+        return 0 if state is None else state.correct(chain.by_size, chain.token_count - 1, cached_tokens)
+
+    def dump(self, holder: Target) -> Iterator[BlockRecord]:
+        """See `PrefixIndex`."""
+        state = self._fleet.holders.get(holder)
+        return iter(()) if state is None else state.dump()
+
+    def load(self, holder: Target, records: Iterable[BlockRecord]) -> int:
+        """See `PrefixIndex`."""
+        state = self._fleet.holders.get(holder)
+        if state is None:
+            return 0
+        count = 0
+        for record in records:
+            delta = Delta()
+            count += state.load(record, delta)
+            self._note(state, delta)
+        return count
 
     def block_count(self, holder: Target) -> int:
         """See `PrefixIndex`."""
-        state = self._holders.get(holder)
-        return 0 if state is None else state.place_count
+        state = self._fleet.holders.get(holder)
+        return 0 if state is None else state.block_count
 
     def block_sizes(self) -> set[int]:
         """See `PrefixIndex`."""
-        return {size for state in self._holders.values() for size in state.blocks.block_sizes}
+        return {size for state in self._fleet.holders.values() for size in state.blocks.block_sizes}
 
     def is_modelled(self, holder: Target) -> bool:
         """See `PrefixIndex`."""
-        state = self._holders.get(holder)
+        state = self._fleet.holders.get(holder)
         return state is not None and state.blocks.is_modelled
+
+    def size(self) -> IndexSize:
+        """See `PrefixIndex`."""
+        return self._fleet.size()
 
     def check_invariants(self) -> None:
         """See `PrefixIndex`."""
         masks: dict[int, int] = {}
-        for holder, state in self._holders.items():
-            state.blocks.check_invariants()
-            places = set(state.blocks.places())
-            for place in places:
+        for state in self._fleet.holders.values():
+            for place in state.blocks.places():
                 masks[place] = masks.get(place, 0) | state.bit
-            if len(places) != state.place_count or self._at_bit[state.bit.bit_length() - 1] != holder:
-                raise AssertionError(f"{holder}: {len(places)} places are held, {state.place_count} counted")
         if masks != self._masks:
             raise AssertionError(f"masks differ at {len(masks.items() ^ self._masks.items())} places")
+        self._fleet.check_invariants()
 
-    def _store(self, state: _Holder, event: BlockStored) -> Change:
-        stored, removed, orphaned = state.blocks.store(event)
-        for place in removed:
-            self._unmark(state, place)
-        for place in stored:
+    def _walk(self, chain: BlockChain) -> Iterator[tuple[Target, int]]:
+        """Every holder with the first block in full attention, and tokens up to its first hole."""
+        limit, alive = chain.reusable_blocks, 0
+        for depth, held in enumerate(map(self._masks.get, islice(chain.hashes, limit))):
+            still = (alive if depth else -1) & (held or 0)
+            if depth and still != alive:
+                yield from ((holder, depth * chain.block_tokens) for holder in self._fleet.at_bits(alive & ~still))
+            alive = still
+            if not alive:
+                return
+        yield from ((holder, limit * chain.block_tokens) for holder in self._fleet.at_bits(alive))
+
+    def _note(self, state: Holder, delta: Delta) -> Change:
+        """Keep masks and caps after what one event did."""
+        self._unmark(state, delta.lost)
+        for place in delta.gained:
             self._masks[place] = self._masks.get(place, 0) | state.bit
-        state.place_count += len(stored)
-        return Change(stored=tuple(stored), removed=tuple(removed), orphaned=orphaned)
+        state.full_places += len(delta.gained)
+        evicted = [place for victim, lost in self._fleet.evict(state) for place in self._unmark(victim, lost)]
+        return Change(
+            stored=tuple(delta.gained),
+            removed=(*delta.lost, *evicted),
+            touched=tuple(delta.touched),
+            orphaned=delta.orphaned,
+            unknown_removals=delta.unknown,
+            refused=delta.refused,
+        )
 
-    def _unmark(self, state: _Holder, place: int) -> None:
-        left = self._masks[place] & ~state.bit
-        if left:
-            self._masks[place] = left
-        else:
-            del self._masks[place]
-        state.place_count -= 1
+    def _forget(self, holder: Target, how: Callable[[Holder], object]) -> int:
+        """Take a holder's credit, then do what else is to be forgotten; blocks it held."""
+        state = self._fleet.holders.get(holder)
+        if state is None:
+            return 0
+        count = state.block_count
+        self._unmark(state, tuple(state.blocks.places()))
+        how(state)
+        return count
 
-    def _targets(self, mask: int) -> Iterator[Target]:
-        while mask:
-            bit = mask.bit_length() - 1
-            yield self._at_bit[bit]
-            mask ^= 1 << bit
+    def _unmark(self, state: Holder, places: Iterable[int]) -> Iterable[int]:
+        for place in places:
+            left = self._masks[place] & ~state.bit
+            if left:
+                self._masks[place] = left
+            else:
+                del self._masks[place]
+            state.full_places -= 1
+        return places

@@ -1,4 +1,4 @@
-"""What an event says about identity: the namespace of its blocks, and whether its group counts.
+"""What an event says about identity: the namespace of its blocks, their content, the tier that has them.
 
 Rules of the public dialects in one place; no state.
 """
@@ -7,26 +7,28 @@ from collections.abc import Sequence
 
 from prefix_index.hashing import block_hashes
 from wire.block_hash import fold_keys, namespace_seed
-from wire.events import BlockStored
+from wire.events import BlockStored, Medium
 
-#: Group kinds in which a block is reusable once all blocks before it are.
-FULL_KINDS = frozenset({"full_attention", "mla_attention", "sink_full_attention"})
+#: Tiers by the words that engines and their offloading connectors use.
+_TIERS = {medium.value: medium for medium in Medium} | {"CPU": Medium.HOST}
 Keys = tuple[str | int | bytes, ...]
 
 
-def is_full_attention(event: BlockStored) -> bool:
-    """True when the event's group is the one whose blocks make a prefix reusable.
+def find_tier(medium: str) -> Medium | None:
+    """Tier that a word means; None for one that is not known."""
+    return _TIERS.get(medium)
 
-    A dialect without kinds has one group, or names it 0; any other group is not believed.
+
+def count_unlisted(event: BlockStored) -> int | None:
+    """Blocks that the event gives tokens of, before those it names; None where tokens do not fill blocks.
+
+    A group that keeps only the blocks it needs names the last ones of a step.
     """
-    if event.group_kind is None:
-        return event.group_idx in (None, 0)
-    return event.group_kind in FULL_KINDS
-
-
-def has_block_tokens(event: BlockStored) -> bool:
-    """True when every hash has its tokens, so that the blocks' places are known."""
-    return len(event.token_ids) == event.block_tokens * len(event.block_hashes)
+    if event.block_tokens < 1:
+        return None
+    blocks, rest = divmod(len(event.token_ids), event.block_tokens)
+    unlisted = blocks - len(event.block_hashes)
+    return None if rest or unlisted < 0 else unlisted
 
 
 def find_seed(event: BlockStored, model: str, *, bigram: bool, secret: int) -> int:
@@ -37,12 +39,11 @@ def find_seed(event: BlockStored, model: str, *, bigram: bool, secret: int) -> i
 
 
 def content_keys(event: BlockStored) -> tuple[Keys, ...] | None:
-    """What each block holds besides tokens (images); None where no block has any. Salt and adapter are left out."""
+    """What each named block holds besides tokens (images); None where none has any. Salt and adapter are left out."""
     if event.extra_keys is None or not any(event.extra_keys):
         return None
-    _, first = _split_salt(event)
     named = [_without_adapter(keys, event) for keys in event.extra_keys]
-    keys = (first, *named[1:]) if event.parent_block_hash is None else tuple(named)
+    keys = (_split_salt(event)[1], *named[1:]) if _names_first(event) else tuple(named)
     return keys if any(keys) else None
 
 
@@ -65,12 +66,17 @@ def _split_salt(event: BlockStored) -> tuple[str | None, Keys]:
     vLLM puts the salt last among the first block's keys and does not mark it. An image's keys come
     in pairs with a number, so text in the last place that is no adapter is the salt.
     """
-    if not event.extra_keys or event.parent_block_hash is not None:
+    if not event.extra_keys or not _names_first(event):
         return event.cache_salt, ()
     keys = _without_adapter(event.extra_keys[0], event)
     if event.cache_salt is None and keys and isinstance(keys[-1], str):
         return keys[-1], keys[:-1]
     return event.cache_salt, tuple(key for key in keys if key != event.cache_salt)
+
+
+def _names_first(event: BlockStored) -> bool:
+    """True when the first named block starts a prompt; keys belong to named blocks."""
+    return event.parent_block_hash is None and count_unlisted(event) == 0
 
 
 def _without_adapter(keys: Keys | None, event: BlockStored) -> Keys:

@@ -1,18 +1,21 @@
-"""The blocks of one holder: copies by tier and group, places in their chains, orphans.
+"""The blocks of one rank: what its events say of every cache group and tier.
 
-Takes that holder's events, gives the places (canonical hashes) gained and lost in its device
-cache. An engine's hash is opaque and only resolves parents and removals. A block whose parent is
-unknown is parked, bounded, and takes its place when the parent turns up. A block that is doubted
-counts for nothing until one stored below it proves that it is there.
+Takes that rank's events, keeps names, copies and shelves, and says which places of its device cache came and
+went. A block that is doubted counts for nothing until one stored below it proves that it is there.
 """
 
 from array import array
-from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from itertools import islice
+
+import msgspec
 
 from prefix_index import namespace
+from prefix_index.components import STANDARD, Registry
+from prefix_index.layout import Layout
+from prefix_index.modelled import Modelled
+from prefix_index.names import Block, Names, Slot
+from prefix_index.shelves import Group, Pool
 from wire.events import BlockRemoved, BlockStored, EngineHash, Medium
 
 
@@ -25,322 +28,356 @@ class CopyRule(StrEnum):
     REFRESHED = "refreshed"
 
 
-#: Most tiers besides the device that a block is counted in; dialects have three.
-MAX_TIERS = 8
-
-
-class Block:
-    """One engine hash of one group."""
-
-    __slots__ = ("device", "others", "parent", "place")
-
-    def __init__(self) -> None:
-        #: Canonical hash; None while the block's place is unknown.
-        self.place: int | None = None
-        #: Engine hash of the block before it; None at the start of a prompt.
-        self.parent: EngineHash | None = None
-        #: Copies in the device cache.
-        self.device = 0
-        #: Copies in other tiers; None where there never was one.
-        self.others: dict[str, int] | None = None
-
-    def count_copies(self, medium: str) -> int:
-        """Copies in one tier."""
-        return self.device if medium == Medium.DEVICE else (self.others or {}).get(medium, 0)
-
-    def add_copy(self, medium: str) -> None:
-        """One more copy in a tier."""
-        if medium == Medium.DEVICE:
-            self.device += 1
-        else:
-            self.others = self.others or {}
-            if medium not in self.others and len(self.others) >= MAX_TIERS:
-                return
-            self.others[medium] = self.others.get(medium, 0) + 1
-
-    def take_copy(self, medium: str) -> bool:
-        """One copy less in a tier; False where it had none."""
-        if self.count_copies(medium) == 0:
-            return False
-        if medium == Medium.DEVICE:
-            self.device -= 1
-        elif self.others is not None:
-            self.others[medium] -= 1
-        return True
-
-    @property
-    def is_gone(self) -> bool:
-        """True when no tier has a copy."""
-        return self.device == 0 and not any((self.others or {}).values())
-
-
-#: A parked block: parent, tokens, content keys.
-Parked = tuple[EngineHash, "array[int]", namespace.Keys]
-#: Most tokens that a group's parked blocks may hold together.
-MAX_PARKED_TOKENS = 4 << 20
 #: Most groups of one holder; engines have a handful.
 MAX_GROUPS = 64
-#: Most blocks known of one group, and most doubted ones; some 10 times what a large engine holds.
-MAX_BLOCKS = 4 << 20
-MAX_DOUBTED = 1 << 20
+#: Most ends of unnamed runs that are remembered.
+MAX_TAILS = 64
+POOL_TIERS = frozenset({Medium.DISK, Medium.EXTERNAL})
 
 
-class Group:
-    """Blocks of one cache group of a holder."""
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """How the events of one rank are to be read."""
+
+    model: str
+    rule: CopyRule = CopyRule.COUNTED
+    bigram: bool = False
+    secret: int = 0
+    max_orphans: int = 65_536
+    layout: Layout | None = None
+    registry: Registry = STANDARD
+
+
+class Delta:
+    """What one event changed; `lost` happened before `gained`."""
 
     def __init__(self) -> None:
-        self.blocks: dict[EngineHash, Block] = {}
-        #: Place -> how many device-resident engine hashes stand there.
-        self.resident: dict[int, int] = {}
-        #: Blocks without a place, oldest first.
-        self.parked: OrderedDict[EngineHash, Parked] = OrderedDict()
-        self._parked_tokens = 0
-        #: Parent -> parked blocks that wait for it, oldest first.
-        self.waiting: dict[EngineHash, dict[EngineHash, None]] = {}
-        #: Blocks with a place that were resident when events were lost.
-        self.doubted: dict[EngineHash, Block] = {}
-
-    def park(self, engine_hash: EngineHash, parked: Parked, max_parked: int) -> None:
-        """Put a block aside; the oldest parked ones are forgotten when there are too many."""
-        if engine_hash in self.parked:
-            return
-        self.parked[engine_hash] = parked
-        self._parked_tokens += len(parked[1])
-        self.waiting.setdefault(parked[0], {})[engine_hash] = None
-        while len(self.parked) > max_parked or (self._parked_tokens > MAX_PARKED_TOKENS and len(self.parked) > 1):
-            oldest = next(iter(self.parked))
-            self.unpark(oldest)
-            del self.blocks[oldest]
-
-    def unpark(self, engine_hash: EngineHash) -> Parked | None:
-        """Take a block off the parked ones; None where it was not parked."""
-        parked = self.parked.pop(engine_hash, None)
-        if parked is not None:
-            self._parked_tokens -= len(parked[1])
-            siblings = self.waiting[parked[0]]
-            del siblings[engine_hash]
-            if not siblings:
-                del self.waiting[parked[0]]
-        return parked
-
-    def doubt(self) -> None:
-        """Count no block any more; keep those whose place is known, for what is stored below them."""
-        self.doubted |= {name: block for name, block in self.blocks.items() if block.place is not None}
-        self.blocks, self.resident, self.parked, self.waiting = {}, {}, OrderedDict(), {}
-        self._parked_tokens = 0
-        for name in tuple(islice(self.doubted, max(0, len(self.doubted) - MAX_DOUBTED))):
-            del self.doubted[name]
-
-    def prove(self, engine_hash: EngineHash | None) -> Iterator[int]:
-        """A block and those before it are in the device cache after all; their places, the last one first."""
-        while engine_hash is not None and (block := self.doubted.pop(engine_hash, None)) is not None:
-            block.device, block.others = 1, None
-            self.blocks[engine_hash] = block
-            if block.place is not None:
-                yield block.place
-            engine_hash = block.parent
+        self.gained: list[int] = []
+        self.lost: list[int] = []
+        self.touched: list[int] = []
+        self.orphaned = 0
+        self.unknown = 0
+        self.refused = 0
 
 
 class HolderBlocks:
-    """Everything one holder reported."""
+    """Everything one rank reported."""
 
-    def __init__(self, *, model: str, rule: CopyRule, bigram: bool, secret: int, max_orphans: int) -> None:
-        self._model, self._rule, self._bigram = model, rule, bigram
-        self._secret, self._max_orphans = secret, max_orphans
+    def __init__(self, terms: Terms, pool: Pool | None) -> None:
+        self.terms = terms
+        self.pool = pool
+        self.block_sizes: set[int] = set()
         self.clear()
 
     def clear(self) -> None:
-        """Forget all blocks."""
+        """Forget all blocks and groups, as for a new process. What went into a pool stays there."""
+        self.names = Names(max_orphans=self.terms.max_orphans)
         self.groups: dict[int | None, Group] = {}
-        #: Groups whose blocks count; a place is reusable when every one of them has it.
+        #: Groups of full attention among them.
         self.full: list[Group] = []
-        self.block_sizes: set[int] = set()
-        #: False once a group was seen that decides hits by other rules.
-        self.is_modelled = True
+        self.modelled = Modelled(self.terms.layout, self.terms.registry)
+        #: Block size -> place and position at which a run ended whose last block was not named, latest last.
+        self._tails: dict[int, list[tuple[int, int]]] = {}
+        #: False once a group was seen whose rule is not known.
+        self.is_modelled = self.modelled.is_known
+
+    def empty(self) -> None:
+        """Forget all blocks but not what groups the model has: the cache was cleared, the engine is the same."""
+        self.names = Names(max_orphans=self.terms.max_orphans)
+        self._tails = {}
+        for group in (*self.groups.values(), *self.modelled.groups.values()):
+            group.empty()
 
     def places(self) -> Iterable[int]:
-        """Places resident in every full group."""
-        if not self.full:
-            return ()
-        return (place for place in self.full[0].resident if self._in_all(place))
+        """Places of the device cache that every full-attention group of their block size has."""
+        for group in self.full:
+            # Each is given once, by the first group of its size.
+            if group is self._peers(group.block_tokens.get(Medium.DEVICE))[0]:
+                yield from (place for place in group.places.get(Medium.DEVICE, ()) if self._in_all(group, place))
 
-    def store(self, event: BlockStored) -> tuple[list[int], list[int], int]:
-        """Take in a store: places gained, places lost (to a new full group), blocks parked."""
-        lost: list[int] = []
-        group = self.groups.get(event.group_idx)
-        if group is None:
-            if len(self.groups) >= MAX_GROUPS:
-                self.is_modelled = False
-                return [], lost, 0
-            group = self.groups[event.group_idx] = Group()
-        if len(group.blocks) + len(event.block_hashes) > MAX_BLOCKS:
-            return [], lost, len(event.block_hashes)
-        if not namespace.is_full_attention(event):
-            self.is_modelled = False
-            self._add_copies(group, event)
-            return [], lost, 0
-        if group not in self.full:
-            lost = list(self.places()) if self.full else []
-            self.full.append(group)
-        if not namespace.has_block_tokens(event):
-            self._add_copies(group, event)
-            return [], lost, len(event.block_hashes)
-        if event.medium == Medium.DEVICE:
-            self.block_sizes.add(event.block_tokens)
-        gained, orphaned = self._store_full(group, event)
-        return gained, lost, orphaned
+    def store(self, event: BlockStored) -> Delta:
+        """Take in a store."""
+        delta = Delta()
+        tier = namespace.find_tier(event.medium)
+        group = self.find_group(event.group_idx, event.group_kind, event.window_tokens)
+        if group is not None and group.component is None:
+            return delta
+        unlisted = namespace.count_unlisted(event)
+        is_whole = group is not None and unlisted is not None and not (unlisted and group.is_prefix)
+        if group is None or tier is None or not is_whole or not self.open_shelf(group, tier, event.block_tokens, delta):
+            delta.refused = len(event.block_hashes)
+            return delta
+        slot = (event.group_idx, tier)
+        if tier is Medium.DEVICE and group.is_prefix:
+            self._prove(event, slot, delta)
+        self._store_blocks(event, slot, unlisted or 0, delta)
+        if group.is_prefix and event.block_hashes:
+            self._model(event, tier, delta)
+        return delta
 
-    def remove(self, event: BlockRemoved) -> tuple[list[int], int]:
-        """Take in a removal: places lost, and hashes of which the tier had no copy."""
-        group = self.groups.get(event.group_idx)
-        if group is None:
-            return [], len(event.block_hashes)
-        lost: list[int] = []
-        unknown = 0
+    def remove(self, event: BlockRemoved) -> Delta:
+        """Take in a removal: one copy less of each block."""
+        delta = Delta()
+        group, tier = self.groups.get(event.group_idx), namespace.find_tier(event.medium)
+        size = None if group is None or tier is None else group.block_tokens.get(tier)
+        if group is None or tier is None or size is None:
+            is_ignored = group is not None and (group.component is None or tier is None)
+            delta.unknown = 0 if is_ignored else len(event.block_hashes)
+            return delta
+        slot = (event.group_idx, tier)
         for engine_hash in event.block_hashes:
-            if event.medium == Medium.DEVICE and group.doubted.pop(engine_hash, None) is not None:
-                continue
-            block = group.blocks.get(engine_hash)
-            if block is None or not block.take_copy(event.medium):
-                unknown += 1
-                continue
-            if event.medium == Medium.DEVICE and block.device == 0 and block.place is not None:
-                self._lose(group, block.place, lost)
-            if block.is_gone:
-                group.unpark(engine_hash)
-                del group.blocks[engine_hash]
-        return lost, unknown
+            block = self.names.blocks.get((size, engine_hash))
+            if block is None or not self._take_copy(block, slot, delta):
+                delta.unknown += 1
+            elif block.is_gone:
+                self.names.forget((size, engine_hash))
+        return delta
 
-    def _store_full(self, group: Group, event: BlockStored) -> tuple[list[int], int]:
-        adds_copy = not self._is_repeated(group, event)
+    def doubt(self) -> None:
+        """Count no block any more until it is proved."""
+        for name in tuple(self.names.parked):
+            self.names.forget(name)
+        for block in self.names.blocks.values():
+            for group_idx, tier in block.copies:
+                if self.pool is not None and tier in POOL_TIERS and block.place is not None:
+                    self.pool.remove(group_idx, tier, block.place)
+            block.doubted.update(block.copies)
+            block.copies = {}
+        self._tails = {}
+        for group in (*self.groups.values(), *self.modelled.groups.values()):
+            group.empty()
+
+    def forget_oldest(self) -> list[int]:
+        """Forget the block that was stored longest ago, all its copies; places lost."""
+        delta = Delta()
+        name = self.names.find_oldest()
+        block = self.names.blocks[name]
+        for slot in tuple(block.copies):
+            block.copies[slot] = 1
+            self._take_copy(block, slot, delta)
+        self.names.forget(name)
+        return delta.lost
+
+    def find_group(self, group_idx: int | None, kind: str | None, window_tokens: int | None) -> Group | None:
+        """The group of that number; None where there are too many, or it is known as another kind."""
+        group = self.groups.get(group_idx)
+        if group is None and len(self.groups) < MAX_GROUPS:
+            component = self.terms.registry.find(kind, group_idx, window_tokens)
+            group = self.groups[group_idx] = Group(kind, window_tokens, component)
+            self.is_modelled &= component is not None
+            self.full.extend([group] if group.is_prefix else [])
+            self.modelled.forget_group(group_idx)
+        elif group is None:
+            self.is_modelled = False
+        is_known = group is not None and (group.kind, group.window_tokens) == (kind, window_tokens)
+        return group if is_known else None
+
+    def open_shelf(self, group: Group, tier: Medium, block_tokens: int, delta: Delta) -> bool:
+        """Make the shelf of a tier; a new full-attention group takes the credit of those before it."""
+        if tier is Medium.DEVICE and group.is_prefix and tier not in group.block_tokens:
+            for other in self._peers(block_tokens)[:1]:
+                delta.lost.extend(place for place in other.places[Medium.DEVICE] if self._in_all(other, place))
+        self.block_sizes.add(block_tokens)
+        return group.open_shelf(tier, block_tokens)
+
+    def _store_blocks(self, event: BlockStored, slot: Slot, unlisted: int, delta: Delta) -> None:
+        size, names = event.block_tokens, self.names
+        adds_copy = not self._is_repeated(event, slot)
         keys = namespace.content_keys(event)
-        gained: list[int] = []
-        if event.medium == Medium.DEVICE:
-            for place in group.prove(event.parent_block_hash):
-                self._gain(group, place, gained)
-        parent = self._find_parent(group, event)
-        places: Sequence[int | None] = [None] * len(event.block_hashes)
+        padded = (*((),) * unlisted, *keys) if keys else None
+        parent = self._find_parent(event)
+        places: Sequence[int] = ()
         if parent is not None:
-            places = namespace.chain_hashes(parent, event.token_ids, event.block_tokens, keys)
+            places = namespace.chain_hashes(parent[0], event.token_ids, size, padded)
         for index, engine_hash in enumerate(event.block_hashes):
-            block = group.blocks.get(engine_hash)
-            if block is None:
-                block = group.blocks[engine_hash] = Block()
-                group.doubted.pop(engine_hash, None)
-            was_counted = block.device > 0 and block.place is not None
-            if adds_copy or block.count_copies(event.medium) == 0:
-                block.add_copy(event.medium)
-            if block.place is None:
-                self._find_place(group, event, index, places[index], keys)
-            if block.place is not None and block.device > 0 and not was_counted:
-                self._gain(group, block.place, gained)
-            if block.place is not None and engine_hash in group.waiting:
-                self._link(group, engine_hash, gained)
-        orphaned = 0 if parent is not None else sum(name in group.parked for name in event.block_hashes)
-        return gained, orphaned
+            block = names.touch((size, engine_hash))
+            block.doubted.discard(slot)
+            copies = block.copies.get(slot, 0)
+            if adds_copy or not copies:
+                block.copies[slot] = copies + 1
+            if parent is not None and (block.place is None or (not unlisted and block.place != places[index])):
+                self._place(event, index, places[unlisted + index], parent[1] + unlisted + index, delta)
+            elif block.place is None:
+                self._place_or_park(event, index, unlisted, keys, delta)
+            elif not copies:
+                self.gain(block, slot, delta)
+        if parent is not None and not event.block_hashes and places:
+            tails = self._tails.setdefault(size, [])
+            tails.append((places[-1], parent[1] + len(places)))
+            del tails[:-MAX_TAILS]
+        if parent is None:
+            delta.orphaned = sum((size, engine_hash) in names.parked for engine_hash in event.block_hashes)
 
-    def _find_place(
-        self, group: Group, event: BlockStored, index: int, place: int | None, keys: tuple[namespace.Keys, ...] | None
+    def _place(self, event: BlockStored, index: int, place: int, position: int, delta: Delta) -> None:
+        """Give the event's `index`-th named block its place, or another one than it had."""
+        name = (event.block_tokens, event.block_hashes[index])
+        block = self.names.blocks[name]
+        if block.place is not None:
+            for slot in block.copies:
+                self._lose(block, slot, delta)
+        block.place, block.position = place, position
+        if index:
+            block.parent = event.block_hashes[index - 1]
+        else:
+            block.parent = event.parent_block_hash if namespace.count_unlisted(event) == 0 else None
+        self.names.unpark(name)
+        for slot in block.copies:
+            self.gain(block, slot, delta)
+        for child in self.names.link(name):
+            for slot in child.copies:
+                self.gain(child, slot, delta)
+
+    def _place_or_park(
+        self, event: BlockStored, index: int, unlisted: int, keys: tuple[namespace.Keys, ...] | None, delta: Delta
     ) -> None:
-        """Give the event's `index`-th block its place, or park it while nobody knows its parent's."""
-        engine_hash = event.block_hashes[index]
+        """Place a block by its own parent's place, which may be known although the event's is not, or park it."""
+        size = event.block_tokens
         parent = event.block_hashes[index - 1] if index else event.parent_block_hash
-        if place is None and parent is not None:
-            start = index * event.block_tokens
-            tokens = event.token_ids[start : start + event.block_tokens]
-            own_keys = keys[index] if keys and index < len(keys) else ()
-            known = group.blocks.get(parent)
-            if known is None or known.place is None:
-                group.park(engine_hash, (parent, array("I", tokens), own_keys), self._max_orphans)
-                return
-            place = namespace.chain_hashes(known.place, tokens, len(tokens), (own_keys,) if own_keys else None)[0]
-        block = group.blocks[engine_hash]
-        block.place, block.parent = place, parent
-        group.unpark(engine_hash)
+        if parent is None:
+            return
+        start = (unlisted + index) * size if index else 0
+        tokens = event.token_ids[start : (unlisted + index + 1) * size]
+        own_keys = keys[index] if keys and index < len(keys) else ()
+        known = self.names.blocks.get((size, parent))
+        if known is None or known.place is None:
+            self.names.park((size, event.block_hashes[index]), ((size, parent), array("I", tokens), own_keys))
+            return
+        place = namespace.chain_hashes(known.place, tokens, size, (own_keys,) if own_keys else None)[-1]
+        self._place(event, index, place, known.position + len(tokens) // size, delta)
 
-    def _is_repeated(self, group: Group, event: BlockStored) -> bool:
+    def _is_repeated(self, event: BlockStored, slot: Slot) -> bool:
         """True when the event says again what is known, without new copies.
 
         vLLM with `kv_cache_report_mode: full` reports a reused prefix again, from the prompt's start.
         A real second copy starts inside a chain (a recomputed last block, equal answers in flight),
         brings a new block too, or comes from a model whose window groups forced a recompute. A prompt
-        of one block is recomputed whole, so a single block is a copy.
+        of one block is recomputed whole, so a single block is a copy. A pool keeps one copy of a block.
         """
-        if self._rule is CopyRule.REFRESHED:
+        if self.terms.rule is CopyRule.REFRESHED or (self.pool is not None and slot[1] in POOL_TIERS):
             return True
-        if event.parent_block_hash is not None or len(event.block_hashes) < 2 or not self.is_modelled:
+        if event.parent_block_hash is not None or len(event.block_hashes) < 2 or not self.is_full_only:
             return False
-        blocks = group.blocks
+        blocks = self.names.blocks
         return all(
-            engine_hash in blocks and blocks[engine_hash].count_copies(event.medium)
+            (block := blocks.get((event.block_tokens, engine_hash))) is not None and slot in block.copies
             for engine_hash in event.block_hashes
         )
 
-    def _find_parent(self, group: Group, event: BlockStored) -> int | None:
+    def _find_parent(self, event: BlockStored) -> tuple[int, int] | None:
+        """Place that the event's first tokens follow, and blocks up to there; None where it is not known."""
         if event.parent_block_hash is None:
-            return namespace.find_seed(event, self._model, bigram=self._bigram, secret=self._secret)
-        parent = group.blocks.get(event.parent_block_hash) or group.doubted.get(event.parent_block_hash)
-        return None if parent is None else parent.place
+            terms = self.terms
+            return namespace.find_seed(event, terms.model, bigram=terms.bigram, secret=terms.secret), 0
+        block = self.names.blocks.get((event.block_tokens, event.parent_block_hash))
+        if block is not None and block.place is not None:
+            return block.place, block.position + 1
+        # Where every layer has a window, a run may have ended in a block that no event names.
+        tails = self._tails.get(event.block_tokens)
+        return tails.pop() if tails and block is None and not self.full else None
 
-    def _link(self, group: Group, parent: EngineHash, gained: list[int]) -> None:
-        """Give everything that waits for `parent`, and for what waits for that, its place."""
-        ready = [parent]
-        while ready:
-            parent = ready.pop()
-            for engine_hash in tuple(group.waiting.get(parent, ())):
-                parked, block = group.unpark(engine_hash), group.blocks[engine_hash]
-                place = group.blocks[parent].place
-                if parked is None or place is None:
-                    continue
-                block.parent, tokens, keys = parked
-                block.place = namespace.chain_hashes(place, tokens, len(tokens), (keys,) if keys else None)[0]
-                if block.device > 0:
-                    self._gain(group, block.place, gained)
-                ready.append(engine_hash)
+    def _prove(self, event: BlockStored, slot: Slot, delta: Delta) -> None:
+        """The event's parent and all before it are in the device cache after all."""
+        engine_hash: EngineHash | None = event.parent_block_hash
+        while engine_hash is not None:
+            block = self.names.blocks.get((event.block_tokens, engine_hash))
+            if block is None or slot not in block.doubted:
+                return
+            block.doubted.discard(slot)
+            block.copies[slot] = 1
+            self.gain(block, slot, delta)
+            engine_hash = block.parent
 
-    def doubt(self) -> list[int]:
-        """Count no block any more until it is proved; places lost."""
-        lost = list(self.places())
-        for group in self.groups.values():
-            group.doubt()
-        return lost
+    def _take_copy(self, block: Block, slot: Slot, delta: Delta) -> bool:
+        """One copy less; False where there was none. A doubted copy goes first, and counts for nothing."""
+        if slot in block.doubted:
+            block.doubted.discard(slot)
+            return True
+        copies = block.copies.get(slot, 0)
+        if copies > 1:
+            block.copies[slot] = copies - 1
+        elif copies:
+            del block.copies[slot]
+            if block.place is not None:
+                self._lose(block, slot, delta)
+        return copies > 0
 
-    @staticmethod
-    def _add_copies(group: Group, event: BlockStored) -> None:
-        """Count copies of blocks that never get a place."""
-        for engine_hash in event.block_hashes:
-            group.blocks.setdefault(engine_hash, Block()).add_copy(event.medium)
+    def gain(self, block: Block, slot: Slot, delta: Delta) -> None:
+        """A placed block has its first copy in a slot."""
+        group_idx, tier = slot
+        group, place = self.groups[group_idx], block.place
+        if place is None:
+            return
+        if self.pool is not None and tier in POOL_TIERS:
+            self.pool.store(group_idx, group, tier, place)
+            delta.touched.append(place)
+        elif group.put(tier, place):
+            counts = tier is Medium.DEVICE and group.is_prefix
+            if not counts:
+                delta.touched.append(place)
+            elif self._in_all(group, place):
+                delta.gained.append(place)
 
-    def _gain(self, group: Group, place: int, gained: list[int]) -> None:
-        count = group.resident.get(place, 0)
-        group.resident[place] = count + 1
-        if count == 0 and self._in_all(place):
-            gained.append(place)
+    def _lose(self, block: Block, slot: Slot, delta: Delta) -> None:
+        group_idx, tier = slot
+        group, place = self.groups[group_idx], block.place
+        if place is None:
+            return
+        if self.pool is not None and tier in POOL_TIERS:
+            self.pool.remove(group_idx, tier, place)
+            delta.touched.append(place)
+            return
+        counts = tier is Medium.DEVICE and group.is_prefix
+        did_count = counts and self._in_all(group, place)
+        if group.take(tier, place):
+            (delta.lost if did_count else delta.touched).append(place)
+            if group.is_prefix:
+                self.modelled.forget(tier, place)
 
-    def _lose(self, group: Group, place: int, lost: list[int]) -> None:
-        if group.resident[place] == 1:
-            if self._in_all(place):
-                lost.append(place)
-            del group.resident[place]
-        else:
-            group.resident[place] -= 1
+    def _model(self, event: BlockStored, tier: Medium, delta: Delta) -> None:
+        """Believe of groups that the dialect does not report what the worker's layout lets expect."""
+        if event.group_idx is not None or not self.modelled.groups:
+            return
+        count = len(event.block_hashes)
+        delta.touched.extend(self.modelled.believe(self._walk_back(event), count, tier, event.block_tokens))
 
-    def _in_all(self, place: int) -> bool:
-        return len(self.full) == 1 or all(place in group.resident for group in self.full)
+    def _walk_back(self, event: BlockStored) -> Iterator[tuple[int, int]]:
+        """Place and end in tokens of the event's last block and those before it."""
+        engine_hash: EngineHash | None = event.block_hashes[-1]
+        while engine_hash is not None:
+            block = self.names.blocks.get((event.block_tokens, engine_hash))
+            if block is None or block.place is None:
+                return
+            yield block.place, (block.position + 1) * event.block_tokens
+            engine_hash = block.parent
+
+    @property
+    def is_full_only(self) -> bool:
+        """True when no group but full attention was reported."""
+        return all(group.is_prefix for group in self.groups.values())
+
+    def _peers(self, block_tokens: int | None) -> list[Group]:
+        """Full-attention groups with device blocks of one size."""
+        return [group for group in self.full if group.block_tokens.get(Medium.DEVICE) == block_tokens]
+
+    def _in_all(self, group: Group, place: int) -> bool:
+        if len(self.full) == 1:
+            return place in group.places.get(Medium.DEVICE, ())
+        peers = self._peers(group.block_tokens.get(Medium.DEVICE))
+        return all(place in peer.places.get(Medium.DEVICE, ()) for peer in peers)
 
     def check_invariants(self) -> None:
-        """Raise AssertionError where counts, places and parked blocks contradict each other."""
-        for group in self.groups.values():
-            resident: dict[int, int] = {}
-            for engine_hash, block in group.blocks.items():
-                if block.is_gone:
-                    raise AssertionError(f"{engine_hash!r} is kept without a copy")
-                if block.place is not None and block.device:
-                    resident[block.place] = resident.get(block.place, 0) + 1
-            waiting = sorted((hash_ for hashes in group.waiting.values() for hash_ in hashes), key=repr)
-            if resident != group.resident or waiting != sorted(group.parked, key=repr):
-                raise AssertionError("resident or parked blocks differ from what the events left")
-            if len(group.parked) > self._max_orphans or not group.parked.keys() <= group.blocks.keys():
-                raise AssertionError("parked blocks are unbounded or unknown")
-            if not group.doubted.keys().isdisjoint(group.blocks):
-                raise AssertionError("a block is doubted and counted")
+        """Raise AssertionError where names and shelves contradict each other."""
+        self.names.check_invariants()
+        shelves: dict[Slot, dict[int, int]] = {}
+        for block in self.names.blocks.values():
+            for slot in block.copies if block.place is not None else ():
+                places = shelves.setdefault(slot, {})
+                places[block.place or 0] = places.get(block.place or 0, 0) + 1
+        for group_idx, group in self.groups.items():
+            for tier, places in group.places.items():
+                is_pooled = self.pool is not None and tier in POOL_TIERS
+                if places != ({} if is_pooled else shelves.get((group_idx, tier), {})):
+                    raise AssertionError(f"group {group_idx}, {tier}: places differ from what the names say")
+        for number, group in self.modelled.groups.items():
+            for tier, places in group.places.items():
+                if not places.keys() <= {place for full in self.full for place in full.places.get(tier, ())}:
+                    raise AssertionError(f"group {number}, {tier}: belief beyond full attention")

@@ -8,6 +8,7 @@ from collections import Counter
 from enum import StrEnum
 
 import msgspec
+from msgspec.structs import replace
 
 from prefix_index import BlockChain, NaivePrefixIndex, PrefixIndex, block_hashes
 from prefix_index.stream import RankStream
@@ -40,8 +41,6 @@ class Class(StrEnum):
     UNPINNED = "unpinned"
     #: Events before the capture are missing: the prediction is a lower bound.
     PARTIAL = "partial"
-    #: Window or recurrent groups decide: the prediction, by full attention alone, is an upper bound.
-    NOT_MODELLED = "not modelled"
     UNEXPLAINED = "unexplained"
 
 
@@ -80,7 +79,6 @@ class _Watch:
         self.exchange = exchange
         self.moments: list[tuple[float, dict[int, int]]] = []
         self.is_partial = False
-        self.is_modelled = True
 
     def candidates(self, predictions: dict[int, int]) -> set[int]:
         """Predictions for the ranks that may have served."""
@@ -134,17 +132,18 @@ class RecordingCheck:
                 predictions[rank] += tokens
         watch.moments.append((exchange.sent_at_s if at_s is None else at_s, predictions))
         watch.is_partial |= any(stream.trust is Trust.PARTIAL for stream in self._streams.values())
-        watch.is_modelled &= all(self._index.is_modelled(stream.holder) for stream in self._streams.values())
 
     def _predict(self, prompt: tuple[int, ...], salt: str | None) -> dict[int, int]:
-        """Reusable tokens a rank, the best over the block sizes in use."""
-        best: dict[int, int] = {}
+        """Reusable tokens a rank, over all the block sizes in use."""
         seed = namespace_seed(_MODEL, cache_salt=salt)
-        for block_tokens in self._index.block_sizes():
-            chain = BlockChain(block_tokens, tuple(block_hashes(prompt, block_tokens, seed)), len(prompt))
-            for holder, tokens in self._index.find_reuse(chain).items():
-                best[holder.dp_rank] = max(tokens, best.get(holder.dp_rank, 0))
-        return best
+        chains = [
+            BlockChain(block_tokens, tuple(block_hashes(prompt, block_tokens, seed)), len(prompt))
+            for block_tokens in sorted(self._index.block_sizes())
+        ]
+        if not chains:
+            return {}
+        chain = replace(chains[0], others=tuple(chains[1:]))
+        return {holder.dp_rank: tokens for holder, tokens in self._index.find_reuse(chain).items()}
 
     def _judge(self, watch: _Watch) -> Verdict:
         actual = watch.exchange.cached_tokens
@@ -164,17 +163,15 @@ class RecordingCheck:
             return Class.CHOICES
         if actual in later:
             return Class.RACED
-        return self._explain_bound(watch, lowest=max(at_start), highest=max(at_start | later))
+        return self._explain_bound(watch, lowest=max(at_start))
 
-    def _explain_bound(self, watch: _Watch, *, lowest: int, highest: int) -> Class:
-        """Why the engine reused more than predicted, or less."""
+    def _explain_bound(self, watch: _Watch, *, lowest: int) -> Class:
+        """Why the engine reused more than predicted."""
         actual = watch.exchange.cached_tokens
         if watch.exchange.cache_salt is not None and not self._says_salt and actual > lowest:
             return Class.SALT_BLIND
         if watch.is_partial and actual > lowest:
             return Class.PARTIAL
-        if not watch.is_modelled and actual < highest:
-            return Class.NOT_MODELLED
         return Class.UNEXPLAINED
 
 

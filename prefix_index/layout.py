@@ -1,0 +1,26 @@
+"""What a worker declares about its model's cache: the groups, their rules and their sizes. Values only."""
+
+import msgspec
+
+
+class GroupLayout(msgspec.Struct, frozen=True, kw_only=True):
+    """One cache group of a hybrid model."""
+
+    #: A kind that the registry knows (`full_attention`, `sliding_window`, `mamba`, ...).
+    kind: str
+    #: Window of a sliding group, in tokens.
+    window_tokens: int | None = None
+    #: Bytes that one token takes in this group, over all its layers; None where not said.
+    bytes_per_token: int | None = None
+    #: Bytes of one checkpoint of a recurrent group, whatever its length.
+    checkpoint_bytes: int | None = None
+    #: Recurrent states are kept only at multiples of this; None where the end of every stored run has one.
+    checkpoint_tokens: int | None = None
+    #: Other tiers keep this group's blocks too when they keep the full-attention blocks.
+    is_offloaded: bool = False
+
+
+class Layout(msgspec.Struct, frozen=True):
+    """The groups in the order in which the engine numbers them."""
+
+    groups: tuple[GroupLayout, ...]
