@@ -6,6 +6,7 @@ bound, so that a worker that hangs holds up nobody else. Retries nothing.
 Source: reference/peer-routers.md section 8 (clients measured), known-faults C06, C07, C08.
 """
 
+import errno
 import io
 import ssl
 from typing import Protocol
@@ -14,7 +15,7 @@ import aiohttp
 import yarl
 from aiohttp import http_exceptions
 
-from router.errors import UpstreamClosedError, UpstreamError, UpstreamUnreachableError
+from router.errors import FleetError, UpstreamClosedError, UpstreamError, UpstreamUnreachableError
 from router.proxy.headers import Headers
 
 #: Idle connections are closed before common servers close theirs (uvicorn: 5 s), so that a request does not
@@ -24,6 +25,8 @@ POOL_IDLE_S = 3.0
 _WHOLE_BODY_BYTES = 256 << 10
 #: Header lines that aiohttp would add where the client sent none.
 _NOT_ADDED = frozenset({"User-Agent", "Accept", "Accept-Encoding", "Content-Type"})
+#: Connections fail so where this process or machine is at its limits.
+_OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 _CONNECT_ERRORS = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, ssl.SSLError)
 
 
@@ -31,6 +34,12 @@ class GarbledAnswerError(UpstreamError):
     """The worker answered something that is not the HTTP or JSON it should be."""
 
     code = "upstream_garbled"
+
+
+class OutOfSocketsError(FleetError):
+    """This process or machine has no socket left for a connection: no fault of the worker."""
+
+    code = "out_of_sockets"
 
 
 class Exchange(Protocol):
@@ -59,6 +68,7 @@ class Upstream(Protocol):
 
         Raises:
             UpstreamUnreachableError: No connection came about; the worker saw nothing of the request.
+            OutOfSocketsError: None could be tried.
             UpstreamClosedError: The connection ended before the head.
             GarbledAnswerError: The head is no HTTP.
         """
@@ -87,6 +97,8 @@ class AiohttpUpstream:
                 yarl.URL(url, encoded=True), data=data, headers=lines, allow_redirects=False
             )
         except _CONNECT_ERRORS as error:
+            if getattr(error, "errno", None) in _OWN_ERRNOS:
+                raise OutOfSocketsError("the router has no socket left to reach a worker; try again soon") from error
             raise UpstreamUnreachableError("the worker does not accept connections") from error
         except (aiohttp.ClientResponseError, http_exceptions.HttpProcessingError) as error:
             raise GarbledAnswerError("the worker's answer is not HTTP") from error
