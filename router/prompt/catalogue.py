@@ -1,7 +1,8 @@
 """Which prompter serves which model name, and the preparation of one prompt for placement.
 
-Filled by the control plane as workers tell what they serve; read by the data plane for every request. Long
-prompts are prepared in threads of its own, so that the event loop goes on.
+Filled by the control plane as workers tell what they serve; read by the data plane for every request. Long new text
+is prepared in threads of its own, so that the event loop goes on; a turn that goes on with a known conversation is
+prepared in place. Where there is no exact prompt there is a chain of text chunks.
 """
 
 import asyncio
@@ -11,12 +12,17 @@ from concurrent.futures import ThreadPoolExecutor
 import msgspec
 
 from prefix_index import BlockChain
-from router.prompt.prompter import Prompter, PromptInput, Unrenderable
+from router.prompt.approximate import ApproximateReuse, TextChain, chain_text
+from router.prompt.prompter import Foresight, Prompter, PromptInput, Unrenderable
 
-#: Bodies above this are prepared off the event loop: some 4k tokens, 2 ms.
+#: New text above this is prepared off the event loop: some 4k tokens, 2 ms.
 INLINE_BYTES = 16 << 10
-#: Bytes of a body that are taken for one token where no tokenizer is known.
-BYTES_PER_TOKEN = 4
+#: Credit of a prompt whose chains are those of its tokens.
+EXACT = "exact"
+#: Credit from chunks of text.
+APPROXIMATE = "approximate"
+#: Credit of a chat with media.
+UP_TO_MEDIA = "exact up to the first message with media; what follows is not known and not credited"
 
 
 class ModelPrompts(msgspec.Struct, frozen=True):
@@ -33,10 +39,19 @@ class PreparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """What placement needs of a prompt."""
 
     prompt_tokens: int
-    #: One chain a block size; empty without cache credit.
+    #: One chain a block size; empty without exact credit.
     chains: tuple[BlockChain, ...] = ()
-    #: Why there is no credit: a closed word; None where there is.
+    #: Chunks of its text, only where there are no chains.
+    text: TextChain | None = None
+    #: Why there is no exact credit: a closed word; None where there is.
     uncredited: str | None = None
+    #: What its credit rests on, in words.
+    credit: str = EXACT
+
+    @property
+    def is_partial(self) -> bool:
+        """Whether only the prompt's start is known, so that its credit is a lower bound."""
+        return self.credit == UP_TO_MEDIA
 
 
 class PromptCatalogue:
@@ -47,12 +62,14 @@ class PromptCatalogue:
 
         Args:
             block_sizes: Tokens a block, for every size in the fleet now.
-            inline_bytes: Longest body prepared on the event loop.
+            inline_bytes: Most new text that is prepared on the event loop.
         """
         self._block_sizes = block_sizes
         self._inline_bytes = inline_bytes
         self._models: dict[str, ModelPrompts] = {}
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="dovecote-prompt")
+        #: What ranks are likely to hold of prompts without exact chains.
+        self.approximate = ApproximateReuse()
 
     def put(self, name: str, prompts: ModelPrompts) -> None:
         """Serve a model name from now on; the first registration of a name stays."""
@@ -67,9 +84,13 @@ class PromptCatalogue:
 
     @property
     def held_tokens(self) -> int:
-        """Tokens held for incremental tokenization, over all tokenizers."""
-        prompters = {id(prompts.prompter): prompts.prompter for prompts in self._models.values()}
-        return sum(prompter.tokenizer.cache.held_tokens for prompter in prompters.values())
+        """Tokens held for incremental preparation, over all prompters."""
+        return sum(prompter.held_tokens for prompter in self._prompters())
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes held for it."""
+        return sum(prompter.held_bytes for prompter in self._prompters())
 
     async def prepare(self, model: str | None, request: PromptInput, size_bytes: int) -> PreparedPrompt:
         """Render, tokenize and hash one prompt.
@@ -77,32 +98,55 @@ class PromptCatalogue:
         Args:
             model: Name asked for.
             request: The body's fields.
-            size_bytes: Length of the body, which decides where the work is done.
+            size_bytes: Length of the body.
+
+        Raises:
+            RequestError: Messages or tools cannot be read.
         """
         prompts = self.find(model)
-        if prompts is None:
-            return _estimate(size_bytes, "no_tokenizer")
         sizes = sorted(self._block_sizes())
-        if size_bytes <= self._inline_bytes:
-            return _prepare(prompts, request, sizes, size_bytes)
+        foresight = None if prompts is None else prompts.prompter.foresee(request, size_bytes)
+        new_bytes = size_bytes if foresight is None else foresight.new_bytes
+        if new_bytes <= self._inline_bytes:
+            return self._prepare(model, prompts, request, foresight, sizes)
         loop = asyncio.get_running_loop()
-        return await loop.run_in_executor(self._threads, _prepare, prompts, request, sizes, size_bytes)
+        return await loop.run_in_executor(self._threads, self._prepare, model, prompts, request, foresight, sizes)
 
     def close(self) -> None:
         """End the threads; what they still do is dropped."""
         self._threads.shutdown(wait=False, cancel_futures=True)
 
+    def _prompters(self) -> Iterable[Prompter]:
+        return {id(prompts.prompter): prompts.prompter for prompts in self._models.values()}.values()
 
-def _prepare(prompts: ModelPrompts, request: PromptInput, sizes: list[int], size_bytes: int) -> PreparedPrompt:
-    prompt = prompts.prompter.prepare(request)
-    if isinstance(prompt, Unrenderable):
-        return _estimate(size_bytes, prompt.reason)
-    chains = tuple(
-        prompts.prompter.find_chain(prompt, block_tokens=size, model=prompts.base, adapter=prompts.adapter)
-        for size in sizes
-    )
-    return PreparedPrompt(prompt_tokens=len(prompt.token_ids), chains=chains)
+    def _prepare(
+        self, model: str | None, prompts: ModelPrompts | None, request: PromptInput, foresight: Foresight | None,
+        sizes: list[int],
+    ) -> PreparedPrompt:  # fmt: skip
+        if prompts is None:
+            return self._approximate(model, None, request, "no_tokenizer")
+        prompt = prompts.prompter.prepare(request, foresight)
+        if isinstance(prompt, Unrenderable):
+            return self._approximate(model, prompts, request, prompt.reason)
+        chains = tuple(
+            prompts.prompter.find_chain(prompt, block_tokens=size, model=prompts.base, adapter=prompts.adapter)
+            for size in sizes
+        )
+        if prompt.whole_tokens is None:
+            return PreparedPrompt(prompt_tokens=prompt.token_count, chains=chains)
+        return PreparedPrompt(
+            prompt_tokens=prompt.token_count, chains=chains, uncredited="media_tail", credit=UP_TO_MEDIA
+        )
 
-
-def _estimate(size_bytes: int, reason: str) -> PreparedPrompt:
-    return PreparedPrompt(prompt_tokens=max(1, size_bytes // BYTES_PER_TOKEN), uncredited=reason)
+    def _approximate(
+        self, model: str | None, prompts: ModelPrompts | None, request: PromptInput, reason: str
+    ) -> PreparedPrompt:
+        salt = request.cache_salt
+        chain = chain_text(
+            request.read_text(),
+            model=prompts.base if prompts is not None else model or "",
+            adapter=None if prompts is None else prompts.adapter,
+            cache_salt=salt if isinstance(salt, str) and salt else None,
+        )
+        tokens = self.approximate.estimate_tokens(chain.size_bytes)
+        return PreparedPrompt(prompt_tokens=tokens, text=chain, uncredited=reason, credit=APPROXIMATE)

@@ -1,6 +1,7 @@
 """The chat template of a tokenizer folder, rendered as engines render it.
 
 Takes `tokenizer_config.json` (or `chat_template.jinja` beside it) and OpenAI messages, gives the prompt text.
+What engines do to messages and tools before their template sees them lies in `engine_form`.
 Runs in jinja2's immutable sandbox with the filters and globals that published templates expect. A message
 the template refuses is `TemplateRefused`, for the engine to answer; it is never an error of the router.
 """
@@ -9,7 +10,6 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +17,10 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 import msgspec
+
+from router.prompt.engine_form import DEFAULT_FORM, ArgumentForm, EngineForm
+
+__all__ = ["ArgumentForm", "ChatTemplate", "TemplateRefused", "load_chat_template"]
 
 #: Special tokens that templates may name, as `tokenizer_config.json` gives them.
 _TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token", "cls_token", "mask_token")
@@ -30,15 +34,6 @@ _CONTENT_LOOP = re.compile(r"for\s+\w+\s+in\s+(?:\w+(?:\.content|\[['\"]content[
 
 class TemplateRefused(ValueError):  # noqa: N818  (a fact about the messages, not a fault)
     """The template raised on these messages; the text says what it said."""
-
-
-class ArgumentForm(StrEnum):
-    """How an engine hands the arguments of earlier tool calls to its template."""
-
-    #: Parsed, as vLLM and SGLang do.
-    OBJECT = "object"
-    #: As the client sent them.
-    TEXT = "text"
 
 
 def _raise_exception(message: str) -> NoReturn:
@@ -70,64 +65,44 @@ class ChatTemplate:
     def __init__(self, source: str, tokens: Mapping[str, str]) -> None:
         self._template = _environment().from_string(source)
         self._tokens = dict(tokens)
+        self._source = source
         #: Whether the template walks over content parts itself; else engines hand it joined text.
-        self._takes_parts = _CONTENT_LOOP.search(source) is not None
+        self.takes_parts = _CONTENT_LOOP.search(source) is not None
+        #: Whether its text can depend on the time of day.
+        self.reads_clock = "strftime_now" in source
+
+    def mentions(self, word: str) -> bool:
+        """Whether a name stands anywhere in the template."""
+        return word in self._source
 
     def render(
         self,
         messages: Sequence[Mapping[str, Any]],
-        tools: Sequence[Mapping[str, Any]] | None,
+        tools: Sequence[Any] | None,
         options: Mapping[str, Any] | None = None,
         *,
-        arguments: ArgumentForm = ArgumentForm.OBJECT,
+        form: EngineForm = DEFAULT_FORM,
     ) -> str:
-        """Text of the conversation with the generation prompt appended.
+        """Text of the conversation, by default with the generation prompt appended.
 
         Args:
             messages: OpenAI messages.
             tools: OpenAI tool definitions, None where the request has none.
             options: `chat_template_kwargs` of the request, on top of the defaults.
-            arguments: How this engine hands tool call arguments to the template.
+            form: What this engine does to messages and tools first.
 
         Raises:
             TemplateRefused: The template does not accept these messages.
         """
-        values = {**self._tokens, "add_generation_prompt": True, "tools": tools, "documents": None, **(options or {})}
+        values = {**self._tokens, "add_generation_prompt": True, "documents": None, **(options or {})}
         try:
-            values["messages"] = [self._prepare(message, arguments) for message in messages]
+            values["tools"] = None if tools is None else [form.shape_tool(tool) for tool in tools]
+            values["messages"] = [form.shape_message(message, takes_parts=self.takes_parts) for message in messages]
             return self._template.render(values)
         except (jinja2.TemplateError, TypeError, ValueError, ArithmeticError, LookupError, AttributeError) as error:
             raise TemplateRefused(str(error) or type(error).__name__) from error
         except RecursionError as error:
             raise TemplateRefused("messages nest too deep") from error
-
-    def _prepare(self, message: Mapping[str, Any], arguments: ArgumentForm) -> dict[str, Any]:
-        prepared = dict(message)
-        content = prepared.get("content")
-        if isinstance(content, list) and not self._takes_parts:
-            prepared["content"] = "\n".join(_part_text(part) for part in content)
-        calls = prepared.get("tool_calls")
-        if isinstance(calls, list) and arguments is ArgumentForm.OBJECT:
-            prepared["tool_calls"] = [_with_object_arguments(call) for call in calls]
-        return prepared
-
-
-def _part_text(part: Any) -> str:
-    text = part if isinstance(part, str) else part.get("text") if isinstance(part, Mapping) else None
-    if not isinstance(text, str):
-        raise TypeError("a content part has no text")
-    return text
-
-
-def _with_object_arguments(call: Any) -> Any:
-    function = call.get("function") if isinstance(call, Mapping) else None
-    if not isinstance(function, Mapping) or not isinstance(function.get("arguments"), str):
-        return call
-    try:
-        decoded = json.loads(function["arguments"])
-    except (ValueError, RecursionError):
-        return call
-    return {**call, "function": {**function, "arguments": decoded}} if isinstance(decoded, dict) else call
 
 
 def load_chat_template(folder: Path) -> ChatTemplate | None:

@@ -63,7 +63,8 @@ class RequestBody:
         """Check and decode.
 
         Raises:
-            RequestError: Not a JSON object, a name twice, a required member absent or of the wrong kind.
+            RequestError: Not a JSON object, a name twice, a required member absent or of the wrong kind. Messages
+                and tools are decoded later, by `PromptInput`.
         """
         self.data = data
         self.is_chat = is_chat
@@ -150,20 +151,34 @@ class RequestBody:
             raise RequestError(f"{name} must be {kind.__name__}, not {type(value).__name__}", param=name)
         return value
 
+    def _list_json(self, name: str) -> bytes | None:
+        """A member that is a list, as it stands in the body; None where it is absent or no list.
+
+        Long conversations are decoded where their prompt is made: off the event loop, or only what is new in them.
+        What does not decode is a `RequestError` there.
+        """
+        raw = self._members.get(name)
+        return None if raw is None or raw[0] != ord("[") else raw.tobytes()
+
     def _read_prompt(self) -> PromptInput:
-        messages = self._typed("messages", list) if self.is_chat else None
+        messages = self._list_json("messages") if self.is_chat else None
+        if self.is_chat and messages is None:
+            # Only a list is taken; this says so, of whatever else it is.
+            self._typed("messages", list)
         prompt = None if self.is_chat else self.get("prompt")
         needed = "messages" if self.is_chat else "prompt"
         if messages is None and prompt is None and "prompt_embeds" not in self._members:
             raise RequestError(f"{needed} is missing", param=needed)
         options = self.get("chat_template_kwargs")
-        tools = self.get("tools")
         return PromptInput(
-            messages=messages,
-            tools=tools if isinstance(tools, list) else None,
+            messages_json=messages,
+            tools_json=self._list_json("tools"),
             template_options=options if isinstance(options, dict) else None,
             prompt=prompt,
             add_generation_prompt=self.get("add_generation_prompt"),
+            continue_final_message=self.get("continue_final_message"),
+            tool_choice=self.get("tool_choice"),
+            features=self.get("features"),
             add_special_tokens=self.get("add_special_tokens"),
             cache_salt=self.get("cache_salt"),
             field_names=frozenset(

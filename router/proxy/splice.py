@@ -12,6 +12,10 @@ import msgspec
 #: A string, or one character that changes the nesting or separates members.
 _TOKEN = re.compile(rb'"(?:[^"\\]++|\\.)*+"|[{}\[\]:,]', re.DOTALL)
 
+#: What opens an object or separates two members, a name, the colon.
+_NAME = re.compile(rb'[{,]\s*+"(?:[^"\\]++|\\.)*+"\s*+:\s*+', re.DOTALL)
+_END = re.compile(rb"\s*+}\s*+")
+
 
 class Member(msgspec.Struct, frozen=True):
     """Where one top-level member of an object lies in its bytes."""
@@ -64,9 +68,20 @@ def has_repeated_names(body: bytes, members: Mapping[str, bytes | memoryview]) -
     """
     # A repeated member adds at least `"":1,` to what the distinct ones need in the tightest form.
     tight = 1 + sum(len(msgspec.json.encode(name)) + 2 + len(value) for name, value in members.items())
-    if len(body) - tight < 5:
+    if len(body) - tight < 5 or _holds_only(body, members):
         return False
     return len(find_members(body)) != len(members)
+
+
+def _holds_only(body: bytes, members: Mapping[str, bytes | memoryview]) -> bool:
+    """Whether the body is these members one after the other and blanks between; their values are not looked into."""
+    place = body.index(b"{")
+    for value in members.values():
+        named = _NAME.match(body, place)
+        if named is None or not body.startswith(value, named.end()):
+            return False
+        place = named.end() + len(value)
+    return _END.fullmatch(body, place) is not None
 
 
 def splice(body: bytes, *, put: Mapping[str, bytes], cut: Iterable[str]) -> bytes:

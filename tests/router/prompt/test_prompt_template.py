@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from router.prompt.template import ArgumentForm, ChatTemplate, TemplateRefused, load_chat_template
+from router.prompt.engine_form import ArgumentForm, ContinueForm, EngineForm, ToolForm, iter_forms
+from router.prompt.template import ChatTemplate, TemplateRefused, load_chat_template
 
 CALL = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"b":1, "a":"é"}'}}]}
 
@@ -30,7 +31,7 @@ def test_parts_are_left_to_templates_that_walk_over_them():
 def test_tool_arguments_reach_the_template_as_the_engine_hands_them():
     template = ChatTemplate("{{ messages[0].tool_calls[0].function.arguments | tojson }}", {})
     assert template.render([CALL], None) == '{"b": 1, "a": "é"}'
-    assert template.render([CALL], None, arguments=ArgumentForm.TEXT) == json.dumps(
+    assert template.render([CALL], None, form=EngineForm(arguments=ArgumentForm.TEXT)) == json.dumps(
         '{"b":1, "a":"é"}', ensure_ascii=False
     )
     broken = {"role": "assistant", "tool_calls": [{"function": {"arguments": "{no"}}, 3]}
@@ -94,3 +95,40 @@ def test_a_broken_folder_says_what_is_wrong(tmp_path):
         load_chat_template(tmp_path)
     with pytest.raises(ValueError, match="does not compile"):
         load_chat_template(write_config(tmp_path, chat_template="{% if %}"))
+
+
+def test_null_content_becomes_empty_text_unless_the_engine_keeps_it():
+    template = ChatTemplate("{{ 'null' if messages[0].content is none else 'text' }}", {})
+    for message in ({"role": "assistant", "content": None}, {"role": "assistant"}):
+        assert template.render([message], None) == "text"
+    kept = EngineForm(keeps_null=True)
+    assert template.render([{"role": "assistant", "content": None}], None, form=kept) == "null"
+
+
+@pytest.mark.parametrize(
+    ("form", "expected"),
+    [
+        (ToolForm.SENT, {"type": "function", "function": {"parameters": {}, "name": "f", "x": 1}}),
+        (
+            ToolForm.NAMED,
+            {"type": "function", "function": {"name": "f", "description": None, "parameters": {}, "x": 1}},
+        ),
+        (
+            ToolForm.STRICT,
+            {
+                "type": "function",
+                "function": {"description": None, "name": "f", "parameters": {}, "strict": False, "x": 1},
+            },
+        ),
+    ],
+)
+def test_tools_are_written_as_the_engine_writes_them(form, expected):
+    template = ChatTemplate("{{ tools[0] | tojson }}", {})
+    tool = {"type": "function", "function": {"parameters": {}, "name": "f", "x": 1}}
+    assert template.render([], [tool], form=EngineForm(tools=form)) == json.dumps(expected)
+
+
+def test_forms_are_tried_usual_one_first_and_each_once():
+    forms = list(iter_forms())
+    assert forms[0] == EngineForm()
+    assert len(set(forms)) == len(forms) == len(ArgumentForm) * len(ToolForm) * 2 * len(ContinueForm)

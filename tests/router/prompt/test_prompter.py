@@ -35,7 +35,6 @@ def test_a_completion_is_text_or_ids(prompter):
     [
         ({"messages": [{"role": "nobody", "content": "a"}]}, "template"),
         ({"messages": ["text"]}, "shape"),
-        ({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {}}]}]}, "multimodal"),
         ({"messages": HELLO, "field_names": frozenset({"chat_template"})}, "opaque_field"),
         ({"messages": HELLO, "field_names": frozenset({"extra_key"})}, "unmodelled_field"),
         ({"messages": HELLO, "cache_salt": ["a"]}, "shape"),
@@ -76,8 +75,10 @@ async def test_a_prompt_has_one_chain_a_block_size_smallest_first(catalogue, pro
 
 
 async def test_without_a_tokenizer_length_is_an_estimate_and_credit_is_none(catalogue):
-    prepared = await catalogue.prepare("m", PromptInput(prompt="x"), 400)
+    prepared = await catalogue.prepare("m", PromptInput(prompt="x" * 398), 500)
     assert (prepared.prompt_tokens, prepared.chains, prepared.uncredited) == (100, (), "no_tokenizer")
+    assert prepared.credit == "approximate"
+    assert len(prepared.text.hashes) == 1
 
 
 async def test_a_request_without_a_model_takes_the_only_one_there_is(catalogue, prompter):

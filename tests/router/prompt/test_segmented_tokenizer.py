@@ -8,8 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers
 
-from router.prompt.tokenizer import SegmentCache, load_tokenizer
+from router.prompt.segments import SegmentCache
 from router.prompt.tokenizer import Tokenizer as Segmented
+from router.prompt.tokenizer import load_tokenizer
 
 TOY = Path(__file__).parents[3] / "engine_shim/engine/tokenizer/toy"
 PIECES = st.sampled_from(
@@ -104,8 +105,18 @@ def test_the_cache_is_bounded_and_drops_what_was_not_used_longest():
     assert cache.find("huge") is None
 
 
+def test_the_cache_is_bounded_by_bytes_too():
+    cache = SegmentCache(limit_bytes=3_000)
+    for number in range(20):
+        cache.put(f"{number}" * 100, [0] * 5)
+        assert cache.held_bytes <= 3_000
+    cache.put("x" * 5_000, [0])
+    assert cache.find("x" * 5_000) is None
+    assert cache.find("19" * 100) is not None
+
+
 def test_the_cache_of_a_tokenizer_stays_below_its_limit():
-    toy = load_tokenizer(TOY, cache_tokens=200)
+    toy = load_tokenizer(TOY, cache=SegmentCache(limit_tokens=200))
     for turn in range(50):
         text = f"<|im_start|>user\nsome words of turn {turn}<|im_end|>" * 3
         assert list(toy.encode(text)) == full(text)

@@ -49,13 +49,13 @@ def channel(*messages):
 )
 def test_C17_broken_bodies_are_request_errors(data):
     with pytest.raises(RequestError) as caught:
-        RequestBody(data, is_chat=True)
+        RequestBody(data, is_chat=True).prompt_input.read_messages()
     assert caught.value.status_code == 400
 
 
 def test_C10_half_a_surrogate_pair_is_a_request_error_and_a_whole_pair_passes():
     with pytest.raises(RequestError):
-        RequestBody(b'{"messages":[{"role":"user","content":"\\ud83d"}]}', is_chat=True)
+        RequestBody(b'{"messages":[{"role":"user","content":"\\ud83d"}]}', is_chat=True).prompt_input.read_messages()
     data = b'{"messages":[{"role":"user","content":"\\ud83d\\udc26"}]}'
     assert RequestBody(data, is_chat=True).to_forward() == (data, False)
 

@@ -1,0 +1,294 @@
+"""Conversations that were prepared before, found again by the bytes of their messages.
+
+A turn's end is kept as the length and digest of the messages member up to its last message. A new request's member is
+digested once, in steps of the lengths known for its beginning; the longest known end is the conversation it goes on
+with. Bounded by count and bytes, least recently used out first.
+"""
+
+import threading
+from array import array
+from bisect import insort
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import msgspec
+import xxhash
+
+from prefix_index import block_hashes
+from router.prompt.append import TurnState
+
+#: Bytes kept over all conversations: some 300 of 100k tokens with one block size of 16.
+DEFAULT_BYTES = 256 << 20
+DEFAULT_CONVERSATIONS = 4_096
+#: Ends of earlier turns kept of one conversation, for clients that go back a step or ask twice.
+ENDS_PER_CONVERSATION = 4
+#: Ends that share a beginning and are compared with a request.
+MAX_ENDS_PER_BEGINNING = 512
+#: Chains kept of one conversation: block sizes and namespaces.
+_MAX_CHAINS = 8
+#: A hash in a tuple: the number and its slot.
+_HASH_BYTES = 40
+_ROLE = b'"role"'
+_BLANKS = b" \t\r\n"
+
+ChainKey = tuple[int, int]
+
+
+class TokenRun:
+    """Ids of one conversation and their block hashes; ids are never changed in place."""
+
+    __slots__ = ("_chains", "ids")
+
+    def __init__(self, ids: "array[int]", chains: Mapping[ChainKey, tuple[int, ...]] | None = None) -> None:
+        self.ids = ids
+        self._chains = dict(chains or {})
+
+    def hash_blocks(self, block_tokens: int, seed: int) -> tuple[int, ...]:
+        """Hash of every full block from `seed` on; only blocks that were not hashed before cost anything."""
+        known = self._chains.get((block_tokens, seed), ())
+        start = len(known) * block_tokens
+        if len(self.ids) - start < block_tokens:
+            return known
+        hashes = known + tuple(block_hashes(self.ids[start:], block_tokens, known[-1] if known else seed))
+        if len(self._chains) < _MAX_CHAINS or (block_tokens, seed) in self._chains:
+            self._chains[block_tokens, seed] = hashes
+        return hashes
+
+    def extend(self, kept_tokens: int, more: "array[int]") -> "TokenRun":
+        """A run that keeps the first tokens, and the hashes of their blocks, and goes on with others."""
+        kept = {key: hashes[: kept_tokens // key[0]] for key, hashes in tuple(self._chains.items())}
+        return TokenRun(self.ids[:kept_tokens] + more, kept)
+
+    @property
+    def size_bytes(self) -> int:
+        """Memory it takes, nearly."""
+        return 4 * len(self.ids) + _HASH_BYTES * sum(map(len, self._chains.values()))
+
+
+class TurnEnd:
+    """The end of one known turn."""
+
+    __slots__ = ("conversation", "digest", "kept_tokens", "length", "run", "state")
+
+    def __init__(self, length: int, digest: int, run: TokenRun, kept_tokens: int, state: TurnState) -> None:
+        #: Bytes of the messages member up to its last message, and their digest.
+        self.length, self.digest = length, digest
+        #: Ids of the latest turn, of which the first `kept_tokens` stand for this one up to its last cut.
+        self.run, self.kept_tokens = run, kept_tokens
+        self.state = state
+        self.conversation: Conversation | None = None
+
+
+class Conversation:
+    """Ends of one conversation's turns, oldest first; all of one run."""
+
+    __slots__ = ("beginnings", "ends", "size_bytes")
+
+    def __init__(self) -> None:
+        self.ends: list[TurnEnd] = []
+        self.beginnings: list[int] = []
+        self.size_bytes = 0
+
+
+class Beginning:
+    """Known ends that share a beginning."""
+
+    __slots__ = ("by_digest", "lengths")
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+        self.by_digest: OrderedDict[tuple[int, int], TurnEnd] = OrderedDict()
+
+    def add(self, end: TurnEnd) -> TurnEnd | None:
+        """Keep an end; the one that had to make room."""
+        if (end.length, end.digest) not in self.by_digest:
+            insort(self.lengths, end.length)
+        self.by_digest[end.length, end.digest] = end
+        if len(self.by_digest) <= MAX_ENDS_PER_BEGINNING:
+            return None
+        _, oldest = self.by_digest.popitem(last=False)
+        self.lengths.remove(oldest.length)
+        return oldest
+
+    def discard(self, end: TurnEnd) -> None:
+        """Forget an end, unless another took its place."""
+        if self.by_digest.get((end.length, end.digest)) is end:
+            del self.by_digest[end.length, end.digest]
+            self.lengths.remove(end.length)
+
+    def find(self, member: memoryview, seed: int) -> TurnEnd | None:
+        """The longest end that the member goes on from."""
+        hasher, start, found = xxhash.xxh3_128(seed=seed), 0, None
+        for length in self.lengths:
+            if length > len(member):
+                break
+            hasher.update(member[start:length])
+            start = length
+            found = self.by_digest.get((length, hasher.intdigest()), found)
+        return found
+
+
+class ConversationCounts(msgspec.Struct, frozen=True):
+    """What is held."""
+
+    conversations: int
+    tokens: int
+    size_bytes: int
+
+
+class ConversationStore:
+    """Known conversations of one prompter. Safe in several threads."""
+
+    def __init__(
+        self, *, limit_bytes: int = DEFAULT_BYTES, limit_conversations: int = DEFAULT_CONVERSATIONS, seed: int = 0
+    ) -> None:
+        self._limit_bytes = limit_bytes
+        self._limit_conversations = limit_conversations
+        self._seed = seed
+        self._lock = threading.Lock()
+        self._beginnings: dict[int, Beginning] = {}
+        self._conversations: OrderedDict[int, Conversation] = OrderedDict()
+        self._size_bytes = 0
+        self._tokens = 0
+
+    def count(self) -> ConversationCounts:
+        """What is held now; the bytes never exceed the limit."""
+        return ConversationCounts(len(self._conversations), self._tokens, self._size_bytes)
+
+    def find(self, setting: bytes, member: bytes) -> TurnEnd | None:
+        """The longest known turn that a messages member goes on from.
+
+        Args:
+            setting: What must be equal besides the messages: tools, template options.
+            member: The messages as JSON.
+        """
+        with self._lock:
+            for beginning in reversed(self._beginnings_of(setting, member)):
+                known = self._beginnings.get(beginning)
+                end = None if known is None else known.find(memoryview(member), self._seed)
+                if end is not None and end.conversation is not None:
+                    self._conversations.move_to_end(id(end.conversation))
+                    return end
+        return None
+
+    def put(
+        self, setting: bytes, member: bytes, run: TokenRun, kept_tokens: int, state: TurnState,
+        *, after: TurnEnd | None = None,
+    ) -> None:  # fmt: skip
+        """Keep a turn.
+
+        Args:
+            setting: As for `find`.
+            member: The messages as JSON.
+            run: Its ids.
+            kept_tokens: Ids up to the last cut.
+            state: What is needed to go on.
+            after: The turn it goes on from, None for a new conversation.
+        """
+        length = find_end(member)
+        if length is None:
+            return
+        end = TurnEnd(length, self._digest(member, length), run, kept_tokens, state)
+        with self._lock:
+            conversation = self._choose_conversation(after)
+            self._add(conversation, end, self._beginnings_of(setting, member)[-1])
+            self._shrink()
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._beginnings.clear()
+            self._conversations.clear()
+            self._size_bytes = self._tokens = 0
+
+    def _digest(self, member: bytes, length: int) -> int:
+        return xxhash.xxh3_128_intdigest(memoryview(member)[:length], self._seed)
+
+    def _beginnings_of(self, setting: bytes, member: bytes) -> list[int]:
+        """Names of a member's first, second and third message begun; a short conversation has fewer."""
+        names, start = [], 0
+        hasher = xxhash.xxh3_64(setting, seed=self._seed)
+        for _ in range(3):
+            place = member.find(_ROLE, start)
+            if place < 0:
+                break
+            hasher.update(memoryview(member)[start:place])
+            names.append(hasher.intdigest())
+            start = place + len(_ROLE)
+        return names or [hasher.intdigest()]
+
+    def _choose_conversation(self, after: TurnEnd | None) -> Conversation:
+        known = None if after is None else after.conversation
+        # A turn that goes on from an earlier end is a fork: a conversation of its own.
+        if known is not None and known.ends[-1] is after and id(known) in self._conversations:
+            return known
+        fresh = Conversation()
+        self._conversations[id(fresh)] = fresh
+        return fresh
+
+    def _add(self, conversation: Conversation, end: TurnEnd, beginning: int) -> None:
+        if conversation.ends:
+            self._tokens -= len(conversation.ends[-1].run.ids)
+        for earlier in conversation.ends:
+            earlier.run = end.run
+        end.conversation = conversation
+        conversation.ends.append(end)
+        conversation.beginnings.append(beginning)
+        self._tokens += len(end.run.ids)
+        if len(conversation.ends) > ENDS_PER_CONVERSATION:
+            self._forget_end(conversation.ends.pop(0), conversation.beginnings.pop(0))
+        size_bytes = end.run.size_bytes + sum(map(_state_bytes, conversation.ends))
+        self._size_bytes += size_bytes - conversation.size_bytes
+        conversation.size_bytes = size_bytes
+        self._conversations.move_to_end(id(conversation))
+        crowded = self._beginnings.setdefault(beginning, Beginning()).add(end)
+        if crowded is not None and crowded.conversation is not None and crowded.conversation is not conversation:
+            self._forget(crowded.conversation)
+
+    def _shrink(self) -> None:
+        while self._conversations and (
+            self._size_bytes > self._limit_bytes or len(self._conversations) > self._limit_conversations
+        ):
+            self._forget(next(iter(self._conversations.values())))
+
+    def _forget(self, conversation: Conversation) -> None:
+        if self._conversations.pop(id(conversation), None) is None:
+            return
+        self._size_bytes -= conversation.size_bytes
+        self._tokens -= len(conversation.ends[-1].run.ids)
+        for end, beginning in zip(conversation.ends, conversation.beginnings, strict=True):
+            self._forget_end(end, beginning)
+
+    def _forget_end(self, end: TurnEnd, beginning: int) -> None:
+        known = self._beginnings.get(beginning)
+        end.conversation = None
+        if known is not None:
+            known.discard(end)
+            if not known.lengths:
+                del self._beginnings[beginning]
+
+
+def find_end(member: bytes) -> int | None:
+    """Offset just after the last message of a JSON array of objects; None where it ends otherwise."""
+    place = _skip_blanks(member, len(member))
+    if place == 0 or member[place - 1 : place] != b"]":
+        return None
+    place = _skip_blanks(member, place - 1)
+    return place if member[place - 1 : place] == b"}" else None
+
+
+def read_appended(member: bytes, length: int) -> bytes | None:
+    """The messages after `length` as a JSON array; None where the member does not go on with another message."""
+    rest = member[length:].lstrip(_BLANKS)
+    return b"[" + rest[1:] if rest.startswith(b",") else None
+
+
+def _skip_blanks(member: bytes, place: int) -> int:
+    while place > 0 and member[place - 1] in _BLANKS:
+        place -= 1
+    return place
+
+
+def _state_bytes(end: TurnEnd) -> int:
+    texts = (value for message in end.state.context for value in message.values() if isinstance(value, str))
+    return 1_000 + 500 * len(end.state.context) + sum(map(len, texts))
