@@ -6,7 +6,7 @@ threads go on; a lock of its own lets several threads share one index.
 
 from collections.abc import Sequence
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 import msgspec
 
@@ -65,6 +65,8 @@ class NativePrefixIndex:
     `RankStream` applies event by event, for what it reports as changed must be told apart by event. Whoever has
     whole lists of payloads in order (a snapshot, a recording, a mirror) uses `apply_payloads`.
     """
+
+    supports: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, *, secret: int = 0, max_orphans: int = 65_536, max_entries: int = MAX_ENTRIES) -> None:
         self._core: Any = import_module("prefix_index._core").Index(max_entries)

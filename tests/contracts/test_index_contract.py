@@ -2,8 +2,7 @@
 
 import pytest
 
-from prefix_index import BlockChain, NaivePrefixIndex, PrefixIndex, block_hashes
-from prefix_index.hashing import native_available
+from prefix_index import BlockChain, PrefixIndex, block_hashes
 from prefix_index.native import NativePrefixIndex
 from prefix_index.residency import CopyRule
 from wire.block_hash import namespace_seed
@@ -12,14 +11,6 @@ from wire.ids import Target
 
 A, B = Target("a", 0), Target("b", 1)
 PROMPT = tuple(range(100, 133))  # 8 blocks of 4 and one token
-
-
-is_built = pytest.mark.skipif(not native_available(), reason="the native module was not built (no C++ compiler)")
-
-
-@pytest.fixture(params=[NaivePrefixIndex, pytest.param(NativePrefixIndex, marks=is_built)], ids=["naive", "native"])
-def kind(request):
-    return request.param
 
 
 @pytest.fixture
@@ -176,6 +167,7 @@ def test_A06_a_parent_that_is_never_announced_is_no_root_and_costs_bounded_room(
     index.check_invariants()
 
 
+@pytest.mark.usefixtures("tiers")
 def test_A08_a_tier_with_smaller_blocks_is_not_counted_in_blocks(index):
     index.apply(A, BlockStored(block_hashes=(9,), parent_block_hash=None, token_ids=PROMPT[:16], block_tokens=16))
     index.apply(B, blocks(1, 3, medium=Medium.HOST))
@@ -184,12 +176,14 @@ def test_A08_a_tier_with_smaller_blocks_is_not_counted_in_blocks(index):
     assert index.find_reuse(chain()) == {}
 
 
+@pytest.mark.usefixtures("groups")
 def test_A08_an_event_whose_tokens_do_not_fill_its_blocks_gives_no_credit(index):
     change = index.apply(A, blocks(1, 2, token_ids=PROMPT[:5]))
     assert (change.stored, change.refused) == ((), 2)
     assert index.find_reuse(chain()) == {}
 
 
+@pytest.mark.usefixtures("groups")
 @pytest.mark.parametrize(
     "group",
     [
@@ -208,6 +202,7 @@ def test_A09_a_group_whose_rule_is_not_known_is_no_reusable_prefix(index, group)
     assert index.find_reuse(chain()) == {}
 
 
+@pytest.mark.usefixtures("groups")
 def test_A09_groups_are_apart_even_under_equal_hashes(index):
     full = {"group_idx": 1, "group_kind": "full_attention"}
     index.apply(A, blocks(1, 4, **full))

@@ -1,0 +1,36 @@
+"""Kinds of index that the suites run over, and what each must declare for a test to be asked of it."""
+
+import pytest
+
+from prefix_index import NaivePrefixIndex
+from prefix_index.base import FEATURES
+from prefix_index.hashing import native_available
+from prefix_index.native import NativePrefixIndex
+
+is_built = pytest.mark.skipif(not native_available(), reason="the native module was not built (no C++ compiler)")
+
+
+@pytest.fixture(params=[NaivePrefixIndex, pytest.param(NativePrefixIndex, marks=is_built)], ids=["naive", "native"])
+def kind(request):
+    return request.param
+
+
+def feature(name):
+    """A fixture that skips the test for a kind of index which does not declare `name` in its `supports`."""
+    assert name in FEATURES
+
+    @pytest.fixture(name=name)
+    def skip_without(kind):
+        if name not in kind.supports:
+            pytest.skip(f"{kind.__name__} does not declare {name!r}")
+
+    return skip_without
+
+
+groups = feature("groups")
+tiers = feature("tiers")
+layouts = feature("layout")
+dumps = feature("dump")
+caps = feature("caps")
+components = feature("components")
+generations = feature("generations")
