@@ -1,43 +1,29 @@
-"""One rank's event stream: frames in, index changes and replay requests out.
+"""One rank's event stream: frames and snapshots in, index changes and wishes for more out.
 
 The path decode -> sequence -> index of one (worker, data-parallel rank). No socket and no clock:
 the edge reads frames, calls one verb, and carries out what the report says.
 """
 
+from collections import deque
 from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from prefix_index.base import Change, PrefixIndex
+from prefix_index.counters import StreamCounters
+from prefix_index.due_blocks import DueBlocks
 from prefix_index.sequence import Sequencer, Step
-from prefix_index.trust import Trust
+from prefix_index.trust import Trust, find_worst, read_trust
 from wire.dialects import decode_batch
-from wire.events import AllBlocksCleared, Event, EventBatch
+from wire.events import AllBlocksCleared, BlockStored, Event, EventBatch
 from wire.frames import ReplayEnd, parse_live, parse_replay
 from wire.ids import Target
 from wire.malformed import Malformed
+from wire.snapshot import BlockRecord, SnapshotHeader
+from wire.source_note import SourceNote, read_note
 
-
-class StreamCounters(msgspec.Struct):
-    """What a stream has seen since it began; only grows."""
-
-    #: Batches applied, and the events in them.
-    batches: int = 0
-    events: int = 0
-    #: Events by type name, among those applied.
-    kinds: dict[str, int] = msgspec.field(default_factory=dict)
-    #: What was left out, by reason: `unknown_type`, `malformed`, `malformed batch`, `other rank`, `frame ...`.
-    skipped: dict[str, int] = msgspec.field(default_factory=dict)
-    #: Breaks in the numbering, replays asked for, failed replays, resets of the rank's part of the index.
-    gaps: int = 0
-    replays: int = 0
-    failed_replays: int = 0
-    resets: int = 0
-    #: Times that events were lost for good.
-    losses: int = 0
-    #: Blocks parked because their parent was unknown, and removals of unknown blocks.
-    orphans: int = 0
-    unknown_removals: int = 0
+#: Lives of a mirror that ended, whose late batches are left out.
+_MAX_RETIRED = 16
 
 
 class StreamReport(msgspec.Struct, frozen=True):
@@ -46,67 +32,144 @@ class StreamReport(msgspec.Struct, frozen=True):
     changes: tuple[Change, ...] = ()
     #: Ask the publisher for everything from this number on; give up any replay that still runs.
     ask_replay_from: int | None = None
+    #: Ask the source for a snapshot, and give this ticket with all that comes of it.
+    ask_snapshot: int | None = None
     #: Everything the rank held was forgotten, and why; give up any replay that still runs.
     reset_reason: str | None = None
     #: Events were lost for good: what the rank held before counts only as far as later events show it again.
     doubted: bool = False
+    #: Batches that were applied, in order.
+    applied: tuple[EventBatch, ...] = ()
+
+
+class _Item(msgspec.Struct, frozen=True):
+    """A batch on its way through the numbering."""
+
+    batch: EventBatch | Malformed
+    note: SourceNote | None
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether events of a known type in it, or all, cannot be read."""
+        return isinstance(self.batch, Malformed) or "malformed" in self.batch.skipped
 
 
 class RankStream:
     """Stream of one rank into one index. `holder` must be attached to the index by its owner."""
 
-    def __init__(self, holder: Target, index: PrefixIndex, *, replay_available: bool, max_held: int = 4_096) -> None:
+    def __init__(
+        self,
+        holder: Target,
+        index: PrefixIndex,
+        *,
+        replay_available: bool,
+        snapshot_available: bool = False,
+        max_held: int = 4_096,
+        due_limit_s: float = 10.0,
+        due_half_life_s: float = 30.0,
+    ) -> None:
         self.holder = holder
         self.counters = StreamCounters()
-        self._trust = Trust.LOST
         #: When the last batch was applied, in the caller's clock; None before the first.
         self.last_batch_s: float | None = None
+        self._trust = Trust.LOST
+        #: What the source, where it is a mirror, last said of itself.
+        self._note: SourceNote | None = None
+        self._incarnation: str | None = None
+        self._retired: deque[str] = deque(maxlen=_MAX_RETIRED)
         self._index = index
         #: Number by which the engine calls this rank; need not be ours where each engine is one of a larger group.
         self._named_rank: int | None = None
-        self._sequencer: Sequencer[EventBatch | Malformed] = Sequencer(
-            replay_available=replay_available, max_held=max_held
+        #: Header of the snapshot whose records are coming in.
+        self._loading: SnapshotHeader | None = None
+        self._due = DueBlocks(limit_s=due_limit_s, half_life_s=due_half_life_s)
+        self._sequencer: Sequencer[_Item] = Sequencer(
+            replay_available=replay_available, snapshot_available=snapshot_available, max_held=max_held
         )
 
     @property
     def trust(self) -> Trust:
         """How far this rank's credit can be believed; LOST until the first batch, never EXACT while catching up."""
-        if self.is_replaying and self._trust is Trust.EXACT:
-            return Trust.PARTIAL
-        return self._trust
+        if self._loading is not None:
+            return Trust.LOST
+        levels = [self._trust]
+        levels += [Trust.PARTIAL] if self.is_recovering else []
+        levels += [Trust.STALE] if self._due.is_overdue else []
+        levels += [read_trust(self._note.trust)] if self._note is not None else []
+        return find_worst(levels)
+
+    @property
+    def is_stuck(self) -> bool:
+        """True when nothing is under way that would mend what the stream knows is missing."""
+        return self._trust is Trust.STALE and not self.is_recovering
 
     @property
     def last_seq(self) -> int | None:
-        """Number of the last batch applied; None before the first."""
-        return self._sequencer.applied
+        """Number of the last batch applied or covered by a snapshot; None before the first."""
+        applied = self._sequencer.applied
+        return None if applied is None or applied < 0 else applied
 
     @property
     def is_replaying(self) -> bool:
         """True while live batches are held back for a replay."""
         return self._sequencer.is_replaying
 
+    @property
+    def is_recovering(self) -> bool:
+        """True while live batches are held back, for a replay or a snapshot."""
+        return self._sequencer.is_recovering
+
+    def credit_ratio(self, now_s: float) -> float:
+        """Share of the index's credit that may be given: all where it is believed, less the longer a rank is silent."""
+        own = find_worst([self._trust, *([read_trust(self._note.trust)] if self._note is not None else [])])
+        if self._loading is not None or own in (Trust.STALE, Trust.LOST):
+            return 0.0
+        return self._due.credit_ratio(now_s)
+
+    def wants_snapshot(self, ticket: int) -> bool:
+        """Whether the snapshot of this ticket is still awaited."""
+        return self._sequencer.ticket == ticket
+
+    def on_connected(self, now_s: float) -> StreamReport:
+        """The connection stands: what was published before is asked for, where nothing is known yet."""
+        return self._carry_out(self._sequencer.on_connected(), now_s)
+
     def on_live(self, frames: Sequence[bytes], now_s: float) -> StreamReport:
         """A message of the live socket, as it came."""
         frame = parse_live(frames)
         if isinstance(frame, Malformed):
-            self._skip(f"frame {frame.reason}")
+            self.counters.skip([f"frame {frame.reason}"])
             return StreamReport()
-        batch = decode_batch(frame.payload)
-        if self._is_of_another_rank(batch):
-            self._skip("other rank")
+        item = _Item(decode_batch(frame.payload), read_note(frame.topic))
+        if self._is_foreign(item):
             return StreamReport()
-        return self._carry_out(self._sequencer.on_live(frame.seq, batch, is_damaged=_is_damaged(batch)), now_s)
+        is_same_life = item.note is not None and item.note.incarnation == self._incarnation
+        is_new_life = self._meet(item.note)
+        mark = hash(frame.payload)
+        step = self._sequencer.on_live(
+            frame.seq, item, is_damaged=item.is_damaged, mark=mark, is_same_life=is_same_life
+        )
+        if is_new_life:
+            step.reset_reason = "new incarnation"
+        return self._carry_out(step, now_s)
 
     def on_replay(self, frames: Sequence[bytes], now_s: float) -> StreamReport:
         """A message of the replay asked for last, its end included."""
         frame = parse_replay(frames)
         if isinstance(frame, Malformed):
-            self._skip(f"frame {frame.reason}")
+            self.counters.skip([f"frame {frame.reason}"])
             return StreamReport()
         if isinstance(frame, ReplayEnd):
             return self._carry_out(self._sequencer.on_replay_end(), now_s)
-        batch = decode_batch(frame.payload)
-        return self._carry_out(self._sequencer.on_replay(frame.seq, batch, is_damaged=_is_damaged(batch)), now_s)
+        item = _Item(decode_batch(frame.payload), None if frame.topic is None else read_note(frame.topic))
+        if not self.is_replaying or (item.note is not None and item.note.incarnation in self._retired):
+            return StreamReport()
+        if self._meet(item.note):
+            step = self._sequencer.on_connected()
+            step.reset_reason = "new incarnation"
+            return self._carry_out(step, now_s)
+        step = self._sequencer.on_replay(frame.seq, item, is_damaged=item.is_damaged, mark=hash(frame.payload))
+        return self._carry_out(step, now_s)
 
     def on_replay_failed(self, now_s: float) -> StreamReport:
         """The replay did not answer in time, or its socket failed."""
@@ -117,11 +180,77 @@ class RankStream:
             self._trust = Trust.STALE
         return report
 
+    def on_snapshot_started(self, header: SnapshotHeader, ticket: int, now_s: float) -> StreamReport:
+        """The snapshot of `ticket` begins; what the rank held makes room for it, but where it is of no use."""
+        if not self.wants_snapshot(ticket) or self._loading is not None:
+            return StreamReport()
+        applied = self._sequencer.applied
+        is_known_life = header.incarnation == self._incarnation
+        is_old = is_known_life and applied is not None and header.watermark < applied
+        if is_old or header.incarnation in self._retired:
+            return self.on_snapshot_failed(ticket, now_s)
+        if not is_known_life:
+            if self._incarnation is not None:
+                self._retired.append(self._incarnation)
+                self._sequencer.forget_held()
+            self._incarnation = header.incarnation
+        self._loading = header
+        self._index.clear(self.holder)
+        return StreamReport()
+
+    def on_snapshot_records(self, records: Sequence[BlockRecord], ticket: int) -> None:
+        """More records of the snapshot under way; parents come before their children."""
+        if self._loading is not None and self.wants_snapshot(ticket):
+            self._index.load(self.holder, records)
+
+    def on_snapshot_ended(self, ticket: int, now_s: float) -> StreamReport:
+        """The snapshot under way is complete: its watermark counts, and what was held above it follows."""
+        header = self._loading
+        if header is None or not self.wants_snapshot(ticket):
+            return StreamReport()
+        self._loading = None
+        self._trust = Trust.EXACT
+        self._note = SourceNote(header.incarnation, header.trust, header.losses)
+        self._due.arrive()
+        self.last_batch_s = now_s
+        self.counters.snapshots_loaded += 1
+        return self._carry_out(self._sequencer.on_snapshot(header.watermark, ticket), now_s)
+
+    def on_snapshot_failed(self, ticket: int, now_s: float) -> StreamReport:
+        """The snapshot cannot be had, or broke off: life goes on without what it would have brought."""
+        if not self.wants_snapshot(ticket):
+            return StreamReport()
+        self.counters.snapshots_failed += 1
+        if self._loading is not None:
+            self._loading = None
+            self._index.clear(self.holder)
+            self._trust = Trust.LOST
+        return self._carry_out(self._sequencer.on_snapshot_failed(ticket), now_s)
+
+    def on_due_blocks(self, count: int, now_s: float) -> None:
+        """The rank computed so many full blocks that it did not have: it must tell of them soon."""
+        self._due.expect(count, now_s)
+
+    def on_tick(self, now_s: float) -> None:
+        """Time has passed: blocks may have become overdue."""
+        if not self.is_recovering and self._due.check(now_s):
+            self.counters.overdue += 1
+
     def on_lost(self, now_s: float) -> StreamReport:
         """The worker is gone or was replaced: forget its blocks; a next batch starts anew."""
         self._sequencer.on_lost()
         self._named_rank = None
         return self._carry_out(Step(reset_reason="worker lost"), now_s)
+
+    def _is_foreign(self, item: _Item) -> bool:
+        """Whether a batch is none of this rank's life: counted and left out."""
+        if item.note is not None and item.note.incarnation in self._retired:
+            self.counters.skip(["retired incarnation"])
+            return True
+        if self._is_of_another_rank(item.batch):
+            self.counters.skip(["other rank"])
+            return True
+        return False
 
     def _is_of_another_rank(self, batch: EventBatch | Malformed) -> bool:
         """Whether a batch names another rank than the ones before: two ranks publish at one address."""
@@ -132,21 +261,47 @@ class RankStream:
             return False
         return True
 
-    def _carry_out(self, step: Step[EventBatch | Malformed], now_s: float) -> StreamReport:
+    def _meet(self, note: SourceNote | None) -> bool:
+        """Look at whose batch it is; True when a new life begins, which ends all that was known."""
+        if note is None or note.incarnation == self._incarnation:
+            return False
+        is_new = self._incarnation is not None
+        if self._incarnation is not None:
+            self._retired.append(self._incarnation)
+            self._sequencer.on_lost()
+        self._incarnation = note.incarnation
+        return is_new
+
+    def _carry_out(self, step: Step[_Item], now_s: float) -> StreamReport:
         if step.reset_reason is not None:
-            self._index.clear(self.holder)
-            self.counters.resets += 1
-            self._trust = Trust.LOST
+            self._reset()
         self.counters.gaps += step.gap
-        self.counters.replays += step.ask_replay_from is not None
+        # What is read at the start, because a connection stands, repairs nothing.
+        is_repair = step.gap or self.last_seq is not None
+        self.counters.replays += step.ask_replay_from is not None and is_repair
+        self.counters.snapshots_asked += step.ask_snapshot is not None
         losses = self.counters.losses
         self._judge(step)
         changes = tuple(self._apply_all(step.apply))
         if step.apply:
             self.last_batch_s = now_s
-        return StreamReport(changes, step.ask_replay_from, step.reset_reason, self.counters.losses > losses)
+        return StreamReport(
+            changes=changes,
+            ask_replay_from=step.ask_replay_from,
+            ask_snapshot=step.ask_snapshot,
+            reset_reason=step.reset_reason,
+            doubted=self.counters.losses > losses,
+            applied=tuple(item.batch for item in step.apply if isinstance(item.batch, EventBatch)),
+        )
 
-    def _judge(self, step: Step[EventBatch | Malformed]) -> None:
+    def _reset(self) -> None:
+        self._index.clear(self.holder)
+        self.counters.resets += 1
+        self._trust = Trust.LOST
+        self._note = self._loading = None
+        self._due.arrive()
+
+    def _judge(self, step: Step[_Item]) -> None:
         """Trust after the sequence's news, before the batches are applied."""
         if step.missing == "before":
             self._trust = Trust.PARTIAL
@@ -161,36 +316,35 @@ class RankStream:
         self.counters.losses += 1
         self._trust = Trust.PARTIAL
 
-    def _apply_all(self, batches: Iterable[EventBatch | Malformed]) -> Iterable[Change]:
-        for batch in batches:
+    def _apply_all(self, items: Iterable[_Item]) -> Iterable[Change]:
+        for item in items:
             self.counters.batches += 1
-            if isinstance(batch, Malformed):
-                self._skip("malformed batch")
+            if isinstance(item.batch, Malformed):
+                self.counters.skip(["malformed batch"])
                 self._doubt()
                 continue
-            for reason in batch.skipped:
-                self._skip(reason)
-            for event in batch.events:
+            self.counters.skip(item.batch.skipped)
+            for event in item.batch.events:
                 yield self._apply(event)
             # Where among the others the damaged event stood is not known: all before the batch's end are doubted.
-            if _is_damaged(batch):
+            if item.is_damaged:
                 self._doubt()
+            self._heed(item.note)
+
+    def _heed(self, note: SourceNote | None) -> None:
+        """Take in what a mirror says of itself: where it lost events, so did we."""
+        if note is None:
+            return
+        if self._note is not None and note.losses != self._note.losses:
+            self._index.doubt(self.holder)
+            self.counters.losses += 1
+        self._note = note
 
     def _apply(self, event: Event) -> Change:
         change = self._index.apply(self.holder, event)
-        kind = type(event).__name__
-        self.counters.events += 1
-        self.counters.kinds[kind] = self.counters.kinds.get(kind, 0) + 1
-        self.counters.orphans += change.orphaned
-        self.counters.unknown_removals += change.unknown_removals
+        self.counters.record(event, change)
         if isinstance(event, AllBlocksCleared):
             self._trust = Trust.EXACT
+        elif isinstance(event, BlockStored):
+            self._due.arrive()
         return change
-
-    def _skip(self, reason: str) -> None:
-        self.counters.skipped[reason] = self.counters.skipped.get(reason, 0) + 1
-
-
-def _is_damaged(batch: EventBatch | Malformed) -> bool:
-    """Whether events of a known type in it, or all, cannot be read."""
-    return isinstance(batch, Malformed) or "malformed" in batch.skipped

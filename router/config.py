@@ -10,11 +10,11 @@ from enum import StrEnum
 from typing import Annotated, Any, Self
 from urllib.parse import SplitResult, urlsplit
 
-import yaml
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from router.errors import ConfigError
+from router.yaml_text import parse_yaml
 
 #: A configuration longer than this is refused unread.
 MAX_TEXT_CHARS = 4 << 20
@@ -149,6 +149,8 @@ class EventSource(ConfigModel):
     replay_endpoint: Annotated[Text, Field(pattern=r"^(tcp|ipc|inproc)://.+")] | None = None
     #: Topic to subscribe to.
     topic: Annotated[str, Field(strict=True, max_length=1_024)] = ""
+    #: Whether the router waits there for the engine to connect; None: where the address is a wildcard.
+    binds: Annotated[bool, Field(strict=True)] | None = None
 
 
 # The tags stand in angle brackets so that they can be told from keys in an error's path.
@@ -168,6 +170,8 @@ class WorkerConfig(ConfigModel):
     #: Data-parallel ranks; None asks the worker.
     dp_size: Annotated[int, Field(strict=True, ge=1, le=1_024)] | None = None
     events: EventsConfig = EventsMode.AUTO
+    #: Base URL of the sidecar beside it, whose events and snapshots then count instead of the worker's own.
+    sidecar: Text | None = None
 
     @field_validator("events", mode="before")
     @classmethod
@@ -175,13 +179,22 @@ class WorkerConfig(ConfigModel):
         # YAML reads a bare `off` as false.
         return EventsMode.OFF if value is False else value
 
-    @field_validator("url")
+    @field_validator("url", "sidecar")
     @classmethod
-    def _usable_url(cls, value: str) -> str:
-        problem = _find_url_problem(value)
+    def _usable_url(cls, value: str | None) -> str | None:
+        problem = None if value is None else _find_url_problem(value)
         if problem is not None:
             raise PydanticCustomError("bad_url", "{problem}", {"problem": problem})
-        return value.rstrip("/")
+        return None if value is None else value.rstrip("/")
+
+    @model_validator(mode="after")
+    def _one_source_of_events(self) -> Self:
+        if self.sidecar is not None and self.events is not EventsMode.AUTO:
+            problem = "events come from the sidecar; leave out one of the two keys"
+            raise PydanticCustomError(
+                "two_sources", "{problem}", {"key": "sidecar", "value": self.sidecar, "problem": problem}
+            )
+        return self
 
     @property
     def worker_id(self) -> str:
@@ -288,33 +301,6 @@ class FleetConfig(ConfigModel):
         return self
 
 
-class _UniqueKeyLoader(yaml.SafeLoader):
-    """Safe YAML in which a key may stand only once in a mapping."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        """Refuses a repeated key instead of taking the last."""
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode):
-                if key.value in seen:
-                    problem = f"key {key.value!r} stands twice"
-                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                seen.add(key.value)
-        return super().construct_mapping(node, deep=deep)
-
-
-def _parse_yaml(text: str) -> object:
-    """Values of a YAML text; ValueError for whatever the parser trips over."""
-    try:
-        return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader underneath
-    except yaml.MarkedYAMLError as error:
-        line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
-        raise ValueError(f"{line}{error.problem}") from error
-    except (yaml.YAMLError, LookupError, AttributeError, TypeError, RecursionError) as error:
-        # A value that does not fit its explicit tag escapes the parser as a plain Python error.
-        raise ValueError(str(error)) from error
-
-
 def load_fleet_config(text: str, file_name: str, environment: Mapping[str, str] | None = None) -> FleetConfig:
     """Parses a whole configuration or refuses it whole.
 
@@ -330,7 +316,7 @@ def load_fleet_config(text: str, file_name: str, environment: Mapping[str, str] 
         problem = f"longer than {MAX_TEXT_CHARS:,} characters"
         raise ConfigError(file_name=file_name, key_path="", value=f"{len(text):,} characters", problem=problem)
     try:
-        data = _parse_yaml(text)
+        data = parse_yaml(text)
     except ValueError as error:
         problem = "is no valid YAML; see examples/fleet.yaml"
         raise ConfigError(file_name=file_name, key_path="", value=str(error), problem=problem) from error
@@ -375,7 +361,7 @@ def apply_environment(data: Mapping[Any, Any], environment: Mapping[str, str]) -
 
 def _parse_value(name: str, text: str) -> object:
     try:
-        return _parse_yaml(text)
+        return parse_yaml(text)
     except ValueError as error:
         raise ConfigError(file_name="environment", key_path=name, value=text, problem="is no valid YAML") from error
 

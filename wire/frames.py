@@ -30,6 +30,8 @@ class ReplayFrame(msgspec.Struct, frozen=True):
 
     seq: int
     payload: bytes
+    #: None where the publisher keeps none.
+    topic: str | None = None
 
 
 class ReplayEnd(msgspec.Struct, frozen=True):
@@ -67,7 +69,8 @@ def parse_replay(frames: Sequence[bytes]) -> ReplayFrame | ReplayEnd | Malformed
         return Malformed("sequence number")
     if len(payload) > MAX_PAYLOAD_BYTES:
         return Malformed("payload size")
-    return ReplayFrame(seq, bytes(payload))
+    topic = frames[-3] if len(frames) > 2 else b""
+    return ReplayFrame(seq, bytes(payload), bytes(topic).decode("utf-8", "replace") or None)
 
 
 def parse_replay_request(frames: Sequence[bytes]) -> int | Malformed:

@@ -1,1 +1,1 @@
-"""Stands beside a real SGLang or vLLM engine. Nothing of it is built yet."""
+"""Beside a real engine: mirrors its cache events and serves them again, with replay and snapshots, on one endpoint."""

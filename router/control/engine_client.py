@@ -6,7 +6,7 @@ from typing import Any
 import httpx
 import msgspec
 
-from router.control.facts import WorkerFacts, read_facts
+from router.control.facts import WorkerFacts, read_facts, read_sidecar_facts
 from wire.load import LoadReport, decode_sglang_loads
 from wire.malformed import Malformed
 
@@ -17,9 +17,10 @@ MAX_ANSWER_BYTES = 8 << 20
 class EngineClient:
     """One worker's HTTP face, asked from one event loop."""
 
-    def __init__(self, client: httpx.AsyncClient, url: str, limit_s: float) -> None:
+    def __init__(self, client: httpx.AsyncClient, url: str, limit_s: float, *, sidecar_url: str | None = None) -> None:
         self._client = client
         self._url = url
+        self._sidecar_url = sidecar_url
         self._limit_s = limit_s
 
     async def probe(self) -> str | None:
@@ -32,6 +33,12 @@ class EngineClient:
 
     async def read_facts(self) -> WorkerFacts | None:
         """What the engine says of itself; None where neither question has an answer."""
+        if self._sidecar_url is not None:
+            models = await self._get("/v1/models")
+            told = await self._ask("GET", self._sidecar_url + "/server_info", None)
+            info = None if told is None else _decode(told)
+            known = info is not None or models is not None
+            return read_sidecar_facts(info, models, url=self._sidecar_url) if known else None
         info = await self._get("/server_info")
         models = await self._get("/v1/models")
         if info is None and models is None:
@@ -42,28 +49,28 @@ class EngineClient:
 
     async def read_loads(self) -> tuple[LoadReport, ...] | None:
         """Load of each rank; None where the engine has no `/v1/loads` of a known form."""
-        body = await self._ask("GET", "/v1/loads", None)
+        body = await self._ask("GET", (self._sidecar_url or self._url) + "/v1/loads", None)
         reports = None if body is None else decode_sglang_loads(body)
         return None if isinstance(reports, Malformed) else reports
 
     async def tokenize(self, request: dict[str, Any]) -> list[int] | None:
         """The engine's own ids for a request; None where it does not say."""
-        body = await self._ask("POST", "/tokenize", json.dumps(request).encode())
+        body = await self._ask("POST", self._url + "/tokenize", json.dumps(request).encode())
         answer = None if body is None else _decode(body)
         ids = answer.get("tokens") if isinstance(answer, dict) else None
         return ids if isinstance(ids, list) and all(type(token) is int for token in ids) else None
 
     async def _get(self, path: str) -> Any:
-        body = await self._ask("GET", path, None)
+        body = await self._ask("GET", self._url + path, None)
         return None if body is None else _decode(body)
 
-    async def _ask(self, method: str, path: str, content: bytes | None) -> bytes | None:
+    async def _ask(self, method: str, url: str, content: bytes | None) -> bytes | None:
         """Body of a good answer within the limits, else None."""
         headers = {} if content is None else {"content-type": "application/json"}
         pieces, size_bytes = [], 0
         try:
             async with self._client.stream(
-                method, self._url + path, content=content, headers=headers, timeout=self._limit_s
+                method, url, content=content, headers=headers, timeout=self._limit_s
             ) as response:
                 if response.status_code != 200:
                     return None

@@ -36,7 +36,15 @@ class EventsPort(Protocol):
     """The event feed, as far as the fleet steers it."""
 
     def follow(
-        self, target: Target, *, model: str, endpoint: str, replay_endpoint: str | None, topic: str, binds: bool
+        self,
+        target: Target,
+        *,
+        model: str,
+        endpoint: str,
+        replay_endpoint: str | None,
+        topic: str,
+        binds: bool,
+        snapshot_url: str | None = None,
     ) -> None:
         """Follow a rank's events."""
 
@@ -148,7 +156,8 @@ class FleetWatch:
                 _log.exception("probe_failed worker=%s", worker.id)
 
     async def _probe(self, worker: Worker, probe_number: int) -> None:
-        client = EngineClient(self._client, worker.config.url, max(1.0, self._config.probes.interval_s))
+        limit_s = max(1.0, self._config.probes.interval_s)
+        client = EngineClient(self._client, worker.config.url, limit_s, sidecar_url=worker.config.sidecar)
         was_suspect, worker.is_suspect = worker.is_suspect, False
         problem = await client.probe()
         if problem is None and (was_suspect or not worker.gate.healthy or probe_number % FACTS_EVERY_PROBES == 0):
@@ -230,7 +239,7 @@ class FleetWatch:
             if found is None or worker.facts is None or worker.refused is not None:
                 self._events.disconnect(target)
                 continue
-            if is_restarted:
+            if is_restarted and found.snapshot_url is None:
                 self._events.lose(target)
             self._events.follow(
                 target,
@@ -239,6 +248,7 @@ class FleetWatch:
                 replay_endpoint=found.replay_endpoint,
                 topic=found.topic,
                 binds=found.binds,
+                snapshot_url=found.snapshot_url,
             )
 
     def _lose(self, worker: Worker) -> None:

@@ -3,16 +3,10 @@
 from pathlib import Path
 
 from router.config import EventsMode, EventSource, WorkerConfig
-from router.control.facts import (
-    ContradictionError,
-    RankEvents,
-    WorkerFacts,
-    check_dp_size,
-    find_rank_events,
-    shift_port,
-)
+from router.control.facts import ContradictionError, WorkerFacts, check_dp_size, find_rank_events, shift_port
 from router.control.health import HealthGate
 from router.fleet.rank import RankFacts
+from wire.event_sources import RankEvents
 from wire.ids import Target, WorkerId
 
 #: Hosts at which the router itself waits for the engine to connect.
@@ -95,7 +89,7 @@ class Worker:
             shift_port(source.endpoint, target.dp_rank),
             None if replay is None else shift_port(replay, target.dp_rank),
             source.topic,
-            binds=source.endpoint.startswith(_BOUND_HOSTS),
+            binds=source.endpoint.startswith(_BOUND_HOSTS) if source.binds is None else source.binds,
         )
 
     def explain_no_credit(self) -> str | None:

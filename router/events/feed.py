@@ -19,14 +19,17 @@ from prefix_index.base import BlockChain, PrefixIndex
 from prefix_index.trust import Trust
 from router.events.changes import Evidence
 from router.events.link import RankLink, RankSource, read_frames
-from router.events.rank import FedRank
+from router.events.rank import FedRank, Wish
+from router.events.snapshots import SnapshotFetcher
 from router.metrics import StreamView
 from wire.ids import Target, WorkerId
+from wire.snapshot import SnapshotPart
 
 _log = logging.getLogger("dovecote.events")
 #: Longest sleep of the thread, so that deadlines are seen in time.
 _POLL_S = 0.2
-_CREDITED = frozenset({Trust.EXACT, Trust.PARTIAL})
+#: Records of a snapshot that are taken over in one hold of the lock: matching waits no longer than that.
+_RECORDS_A_HOLD = 512
 
 
 class EventFeed:
@@ -38,6 +41,8 @@ class EventFeed:
         *,
         replay_limit_s: float = 5.0,
         retry_pause_s: float = 30.0,
+        snapshot_limit_s: float = 10.0,
+        due_limit_s: float = 10.0,
         clock: Callable[[], float] = time.monotonic,
         on_reconnect: Callable[[WorkerId], None] = lambda _worker: None,
     ) -> None:
@@ -47,6 +52,8 @@ class EventFeed:
             index: Where events go; nobody else writes to it.
             replay_limit_s: Longest wait for the next message of a replay.
             retry_pause_s: How long a stream that lost events stays so before its buffer is read again.
+            snapshot_limit_s: Longest wait for the next piece of a snapshot.
+            due_limit_s: How long a rank may be silent about blocks that it must have stored.
             clock: Monotonic time.
             on_reconnect: Called in the feed's thread when a worker's event connection breaks or stands anew.
         """
@@ -54,6 +61,8 @@ class EventFeed:
         self._on_reconnect = on_reconnect
         self._retry_pause_s = retry_pause_s
         self._replay_limit_s = replay_limit_s
+        self._due_limit_s = due_limit_s
+        self._snapshots = SnapshotFetcher(limit_s=snapshot_limit_s)
         self._clock = clock
         self._lock = threading.Lock()
         self._ranks: dict[Target, FedRank] = {}
@@ -78,6 +87,7 @@ class EventFeed:
         self._wake()
         if self._thread.is_alive():
             self._thread.join()
+        self._snapshots.stop()
         self._waker.close()
         self._woken.close()
 
@@ -94,12 +104,21 @@ class EventFeed:
                 self._index,
                 replay_limit_s=self._replay_limit_s,
                 retry_pause_s=self._retry_pause_s,
+                due_limit_s=self._due_limit_s,
                 before=known,
             )
         self._command(lambda: self._open(source))
 
     def follow(
-        self, target: Target, *, model: str, endpoint: str, replay_endpoint: str | None, topic: str, binds: bool
+        self,
+        target: Target,
+        *,
+        model: str,
+        endpoint: str,
+        replay_endpoint: str | None,
+        topic: str,
+        binds: bool,
+        snapshot_url: str | None = None,
     ) -> None:
         """`connect`, for callers that know no `RankSource`."""
         self.connect(
@@ -110,6 +129,7 @@ class EventFeed:
                 replay_endpoint=replay_endpoint,
                 topic=topic,
                 binds=binds,
+                snapshot_url=snapshot_url,
             )
         )
 
@@ -133,14 +153,17 @@ class EventFeed:
         self._command(lambda: self._open(source))
 
     def find_reuse(self, chains: Iterable[BlockChain]) -> dict[Target, int]:
-        """Tokens of a prompt that each rank can be credited with: the index's, where its trust allows any."""
+        """Tokens of a prompt that each rank can be credited with: the index's, as far as its trust allows."""
         reuse: dict[Target, int] = {}
+        now_s = self._clock()
         with self._lock:
             for chain in chains:
-                for target, tokens in self._index.find_reuse(chain).items():
+                for target, found_tokens in self._index.find_reuse(chain).items():
                     rank = self._ranks.get(target)
-                    if rank is not None and rank.trust in _CREDITED:
-                        reuse[target] = max(tokens, reuse.get(target, 0))
+                    ratio = 0.0 if rank is None else rank.credit_ratio(now_s)
+                    tokens = found_tokens if ratio == 1 else _share(found_tokens, ratio, chain.block_tokens)
+                    if tokens > reuse.get(target, 0):
+                        reuse[target] = tokens
         return reuse
 
     def find_trust(self, target: Target) -> Trust:
@@ -160,6 +183,13 @@ class EventFeed:
         with self._lock:
             rank = self._ranks.get(target)
             return Evidence(cleared=True) if rank is None else rank.changes.find_since(position, until_s)
+
+    def expect_blocks(self, target: Target, new_blocks: int, position: int) -> None:
+        """A request placed at change `position` made a rank compute so many full blocks: it must tell of them."""
+        with self._lock:
+            rank = self._ranks.get(target)
+            if rank is not None:
+                rank.on_served(new_blocks, position, self._clock())
 
     def block_sizes(self) -> set[int]:
         """Tokens a block, for every size that ranks report."""
@@ -225,9 +255,9 @@ class EventFeed:
                 if rank is None or rank.is_waiting_for_sockets:
                     return
                 stimulus = rank.on_live if kind == "events" else rank.on_replay
-                start_seq = stimulus(frames, self._clock())
-            self._ask(target, link, start_seq)
-            if start_seq is not None and kind == "replay":
+                wish = stimulus(frames, self._clock())
+            self._ask(target, link, wish)
+            if wish is not None and kind == "replay":
                 return
 
     def _read_monitor(self, target: Target, link: RankLink) -> None:
@@ -238,25 +268,59 @@ class EventFeed:
                 return
             if lost:
                 rank.on_lost(self._clock())
-            start_seq = rank.on_connected(self._clock()) if connected else None
+            wish = rank.on_connected(self._clock()) if connected else None
         if lost:
             _log.warning("event_connection_lost worker=%s dp_rank=%d", target.worker, target.dp_rank)
         self._on_reconnect(target.worker)
-        self._ask(target, link, start_seq)
+        self._ask(target, link, wish)
 
-    def _ask(self, target: Target, link: RankLink, start_seq: int | None) -> None:
-        """Carry out a stream's wish for a replay, and its next one where that fails."""
-        while start_seq is not None:
+    def _ask(self, target: Target, link: RankLink, wish: Wish | None) -> None:
+        """Carry out a stream's wish, and its next one where that fails."""
+        while wish is not None:
             self._forget_replay(link)
-            if link.ask_replay(start_seq):
+            if wish.replay_from is None:
+                self._ask_snapshot(target, wish.snapshot)
+                return
+            if link.ask_replay(wish.replay_from):
                 self._watch(link.replay, target, "replay")
                 _log.info(
-                    "event_replay_asked worker=%s dp_rank=%d from_seq=%d", target.worker, target.dp_rank, start_seq
+                    "event_replay_asked worker=%s dp_rank=%d from_seq=%d",
+                    target.worker,
+                    target.dp_rank,
+                    wish.replay_from,
                 )
                 return
             with self._lock:
                 rank = self._ranks.get(target)
-                start_seq = None if rank is None else rank.on_replay_failed(self._clock())
+                wish = None if rank is None else rank.on_replay_failed(self._clock())
+
+    def _ask_snapshot(self, target: Target, ticket: int | None) -> None:
+        with self._lock:
+            rank = self._ranks.get(target)
+        if rank is None or rank.source.snapshot_url is None or ticket is None:
+            return
+        _log.info("snapshot_asked worker=%s dp_rank=%d", target.worker, target.dp_rank)
+        self._snapshots.fetch(rank.source.snapshot_url, lambda part: self._take_snapshot(rank, ticket, part))
+
+    def _take_snapshot(self, rank: FedRank, ticket: int, part: SnapshotPart | None) -> bool:
+        """A part of a snapshot, in a fetcher's thread; says whether more of it is wanted."""
+        target = rank.source.target
+        pieces: Iterable[SnapshotPart | None] = [part]
+        if isinstance(part, tuple):
+            pieces = (part[start : start + _RECORDS_A_HOLD] for start in range(0, len(part), _RECORDS_A_HOLD))
+        for piece in pieces:
+            with self._lock:
+                if self._ranks.get(target) is not rank or not rank.wants_snapshot(ticket):
+                    return False
+                wish = rank.on_snapshot(piece, ticket, self._clock())
+            if wish is not None:
+                self._command(lambda wish=wish: self._ask_later(target, wish))  # type: ignore[misc]
+        return rank.wants_snapshot(ticket)
+
+    def _ask_later(self, target: Target, wish: Wish) -> None:
+        link = self._links.get(target)
+        if link is not None:
+            self._ask(target, link, wish)
 
     def _expire(self) -> None:
         """Give up replays that are overdue, and try again where one was given up long ago."""
@@ -267,11 +331,11 @@ class EventFeed:
                 if rank is None:
                     continue
                 is_overdue = rank.deadline_s is not None and rank.deadline_s <= now_s
-                start_seq = rank.on_replay_failed(now_s) if is_overdue else rank.find_retry(now_s)
+                wish = rank.on_replay_failed(now_s) if is_overdue else rank.find_retry(now_s)
             if is_overdue:
                 _log.warning("event_replay_failed worker=%s dp_rank=%d", target.worker, target.dp_rank)
                 self._forget_replay(link)
-            self._ask(target, link, start_seq)
+            self._ask(target, link, wish)
 
     def _lose_credit(self, target: Target) -> None:
         with self._lock:
@@ -328,3 +392,8 @@ class EventFeed:
             self._poller.unregister(link.replay)
             del self._owners[link.replay]
             link.close_replay()
+
+
+def _share(tokens: int, ratio: float, block_tokens: int) -> int:
+    """The part of a prefix that is credited, in whole blocks."""
+    return int(tokens * ratio) // block_tokens * block_tokens

@@ -32,6 +32,8 @@ class RankSource(msgspec.Struct, frozen=True, kw_only=True):
     topic: str = ""
     #: The engine connects to this address, so the router binds it.
     binds: bool = False
+    #: Where its sidecar gives a snapshot of the rank; None without a sidecar.
+    snapshot_url: str | None = None
 
 
 class RankLink:

@@ -192,6 +192,8 @@ class Attempt:
         counters.predicted_cached.inc(prediction.predicted_tokens)
         if prediction.chain is None:
             return
+        new_blocks = len(prediction.chain.hashes) - actual_tokens // prediction.chain.block_tokens
+        self._parts.reuse.expect_blocks(target, new_blocks, prediction.position)
         if actual_tokens == prediction.predicted_tokens:
             self._conclude(prediction, actual_tokens, raced=False)
             return

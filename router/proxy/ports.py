@@ -26,6 +26,9 @@ class ReusePort(Protocol):
     def find_position(self, target: Target) -> int:
         """Number of the rank's next change."""
 
+    def expect_blocks(self, target: Target, new_blocks: int, position: int) -> None:
+        """A rank computed full blocks since its change `position`: it must tell of some."""
+
     def find_evidence(self, target: Target, position: int, until_s: float) -> Evidence:
         """What changed from there on."""
 

@@ -52,6 +52,7 @@ class RankPair:
         self.stream = RankStream(target, index, replay_available=True)
         self.log = ChangeLog()
         self.loses_next = 0
+        self.lives = 0
         self.boot()
 
     def boot(self):
@@ -59,6 +60,7 @@ class RankPair:
         spec = EngineSpec(page_tokens=PAGE_TOKENS, pool_pages=self._pool_pages, prefill_chunk_tokens=16)
         self.engine = Engine(spec, TimedForward(CostModel(time_scale=0.0), spec=spec), dp_rank=self.target.dp_rank)
         self._buffer = []
+        self.lives += 1
         self.step()
 
     @property
@@ -70,7 +72,9 @@ class RankPair:
         """One step of the engine; its events reach the router before its tokens do."""
         result = self.engine.step(0.0)
         if result.events:
-            self._publish(self._encode(EventBatch(ts_s=0.0, events=result.events, dp_rank=self.target.dp_rank)))
+            self._publish(
+                self._encode(EventBatch(ts_s=float(self.lives), events=result.events, dp_rank=self.target.dp_rank))
+            )
         return result.outputs
 
     def _publish(self, payload):

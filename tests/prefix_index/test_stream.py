@@ -30,6 +30,7 @@ def test_A02_a_late_subscriber_asks_from_zero_before_it_applies(rank):
     assert rank.reuse(PROMPT) == 0
     for seq in range(37):
         rank.replay(seq, *([blocks(1, 1)] if seq == 4 else []))
+    rank.replay(37, blocks(2, 3, parent=1))
     rank.replay_end()
     assert rank.reuse(PROMPT) == 12
     assert rank.stream.trust is Trust.EXACT
@@ -59,8 +60,11 @@ def test_A03_a_restarted_publisher_loses_its_old_blocks_before_the_new_ones_come
     assert report.reset_reason == "sequence went backwards"
     assert rank.reuse(PROMPT) == 8
     assert other.reuse(PROMPT) == 32
+    # A replay shows whether more was published before the restart was seen.
+    assert (report.ask_replay_from, rank.stream.trust) == (1, Trust.PARTIAL)
+    rank.replay_end()
     rank.live(1, BlockRemoved(block_hashes=(1,), group_idx=None))
-    assert rank.reuse(PROMPT) == 0
+    assert (rank.reuse(PROMPT), rank.stream.trust) == (0, Trust.EXACT)
 
 
 def test_A03_replay_over_live_overlap_is_applied_exactly_once(rank):
@@ -78,6 +82,7 @@ def test_A04_a_replay_without_topic_frames_belongs_to_the_connection(index):
     rank = Rank(index, version="0.16")
     rank.live(1, blocks(2, 2, parent=1))
     rank.replay(0, blocks(1, 1))
+    rank.replay(1, blocks(2, 2, parent=1))
     rank.replay_end()
     assert rank.reuse(PROMPT) == 8
 
@@ -146,6 +151,7 @@ def test_a_rank_is_not_exact_while_it_catches_up(rank):
     rank.live(2)
     assert (rank.stream.trust, rank.stream.is_replaying) == (Trust.PARTIAL, True)
     rank.replay(1)
+    rank.replay(2)
     rank.replay_end()
     assert rank.stream.trust is Trust.EXACT
 
@@ -220,6 +226,7 @@ def test_a_replay_that_does_not_reach_back_is_partial(rank):
     rank.replay(5, blocks(1, 1))
     for seq in range(6, 9):
         rank.replay(seq)
+    rank.replay(9, blocks(2, 2, parent=1))
     rank.replay_end()
     assert rank.stream.trust is Trust.PARTIAL
     assert rank.reuse(PROMPT) == 8

@@ -57,9 +57,19 @@ def _encode_map(event: Event) -> dict[str, Any]:
                 "lora_id": event.lora_id,
                 "medium": event.medium,
             }
-            optional = {"lora_name": event.lora_name, "cache_salt": event.cache_salt, "session_id": event.session_id}
+            # The last four are keys of vLLM, which a mirror of one passes on; no SGLang has them.
+            optional = {
+                "lora_name": event.lora_name,
+                "cache_salt": event.cache_salt,
+                "session_id": event.session_id,
+                "extra_keys": event.extra_keys,
+                "group_idx": event.group_idx,
+                "kv_cache_spec_kind": event.group_kind,
+                "kv_cache_spec_sliding_window": event.window_tokens,
+            }
             return fields | {key: value for key, value in optional.items() if value is not None}
         case BlockRemoved():
-            return {"type": "BlockRemoved", "block_hashes": event.block_hashes, "medium": event.medium}
+            removed = {"type": "BlockRemoved", "block_hashes": event.block_hashes, "medium": event.medium}
+            return removed if event.group_idx is None else removed | {"group_idx": event.group_idx}
         case AllBlocksCleared():
             return {"type": "AllBlocksCleared"}

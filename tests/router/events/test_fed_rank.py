@@ -3,7 +3,7 @@
 from prefix_index import NaivePrefixIndex
 from prefix_index.trust import Trust
 from router.events.link import RankSource
-from router.events.rank import FedRank
+from router.events.rank import FedRank, Wish
 from wire.dialects import sglang
 from wire.events import AllBlocksCleared, EventBatch
 from wire.frames import encode_live, encode_replay, encode_replay_end
@@ -33,7 +33,7 @@ def replayed(seq):
 def test_a_replay_that_says_the_same_for_ever_is_overdue_in_time():
     rank = fed_rank()
     rank.on_live(live(0), 0.0)
-    assert rank.on_live(live(2), 0.0) == 1
+    assert rank.on_live(live(2), 0.0) == Wish(replay_from=1)
     for second in range(10):
         rank.on_replay(replayed(0), float(second))
         rank.on_replay([b"", b"junk", b""], float(second))
@@ -50,8 +50,8 @@ def test_a_replay_that_goes_on_gets_its_time_anew():
 
 def test_a_catch_up_with_an_absurd_number_does_not_silence_the_live_stream():
     rank = fed_rank()
-    assert rank.on_connected(0.0) == 0
-    assert rank.on_replay(replayed(2**62), 0.0) == 0
+    assert rank.on_connected(0.0) == Wish(replay_from=0)
+    assert rank.on_replay(replayed(2**62), 0.0) == Wish(replay_from=0)
     rank.on_live(live(0), 0.0)
     rank.on_live(live(1), 0.0)
     rank.on_replay(encode_replay_end(), 0.0)
@@ -65,4 +65,5 @@ def test_live_batches_that_the_catch_up_brought_change_nothing():
         rank.on_replay(replayed(seq), 0.0)
     for seq in range(4):
         rank.on_live(live(seq), 0.0)
+    rank.on_replay(encode_replay_end(), 0.0)
     assert (rank.counters.batches, rank.counters.resets) == (4, 0)

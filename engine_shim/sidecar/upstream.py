@@ -1,0 +1,106 @@
+"""The sockets of one rank of the engine: its events, its replays, and word of its connection.
+
+Made, used and closed by the hub's thread alone. Connects, or binds where the engine connects.
+"""
+
+from collections.abc import Iterator
+
+import zmq
+from zmq.utils.monitor import recv_monitor_message
+
+from wire.event_sources import RankEvents
+from wire.frames import MAX_PAYLOAD_BYTES, encode_replay_request
+
+#: Messages read from one socket before the others get their turn.
+MESSAGES_A_TURN = 64
+#: Messages a socket may queue here; above that the engine drops and a gap is replayed.
+QUEUE_MESSAGES = 100_000
+_WATCHED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
+
+
+class UpstreamError(OSError):
+    """An address of the engine cannot be used."""
+
+
+class Upstream:
+    """Open sockets of one rank."""
+
+    def __init__(self, context: "zmq.Context[zmq.Socket[bytes]]", source: RankEvents) -> None:
+        """Open them.
+
+        Raises:
+            UpstreamError: An address or topic cannot be used.
+        """
+        self.source = source
+        self._context = context
+        self.replay: zmq.Socket[bytes] | None = None
+        self.events: zmq.Socket[bytes] = _bounded(context.socket(zmq.SUB))
+        self.monitor: zmq.Socket[bytes] = self.events.get_monitor_socket(_WATCHED)
+        try:
+            self.events.setsockopt(zmq.SUBSCRIBE, source.topic.encode())
+            if source.binds:
+                self.events.bind(source.endpoint)
+            else:
+                self.events.connect(source.endpoint)
+        except (zmq.ZMQError, ValueError) as error:
+            self.close()
+            raise UpstreamError(f"cannot use the engine's event address {source.endpoint!r}: {error}") from error
+
+    def ask_replay(self, start_seq: int) -> bool:
+        """Ask for everything from `start_seq` on, over a fresh socket; False where that cannot be sent."""
+        self.close_replay()
+        if self.source.replay_endpoint is None:
+            return False
+        self.replay = _bounded(self._context.socket(zmq.DEALER))
+        try:
+            self.replay.connect(self.source.replay_endpoint)
+            self.replay.send_multipart(encode_replay_request(start_seq), zmq.NOBLOCK)
+        except (zmq.ZMQError, ValueError):
+            self.close_replay()
+            return False
+        return True
+
+    def close_replay(self) -> None:
+        """Give up the replay under way."""
+        if self.replay is not None:
+            self.replay.close(linger=0)
+            self.replay = None
+
+    def read_news(self) -> tuple[bool, bool]:
+        """The connection's news since the last call: whether it was lost, and whether it stands (again)."""
+        lost = stands = False
+        for _ in range(MESSAGES_A_TURN):
+            try:
+                news = recv_monitor_message(self.monitor, zmq.NOBLOCK)
+            except zmq.ZMQError:
+                break
+            lost = lost or news["event"] == zmq.EVENT_DISCONNECTED
+            stands = news["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED
+        return lost, stands
+
+    def close(self) -> None:
+        """Close every socket at once."""
+        self.close_replay()
+        self.events.disable_monitor()
+        self.monitor.close(linger=0)
+        self.events.close(linger=0)
+
+
+def read_frames(socket: "zmq.Socket[bytes]") -> Iterator[list[bytes]]:
+    """Messages that are there, at most `MESSAGES_A_TURN` of them."""
+    for _ in range(MESSAGES_A_TURN):
+        try:
+            yield socket.recv_multipart(zmq.NOBLOCK)
+        except zmq.ZMQError:
+            return
+
+
+def _bounded(socket: "zmq.Socket[bytes]") -> "zmq.Socket[bytes]":
+    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.RCVHWM, QUEUE_MESSAGES)
+    socket.setsockopt(zmq.MAXMSGSIZE, MAX_PAYLOAD_BYTES)
+    socket.setsockopt(zmq.RECONNECT_IVL, 50)
+    socket.setsockopt(zmq.RECONNECT_IVL_MAX, 1_000)
+    socket.setsockopt(zmq.HEARTBEAT_IVL, 5_000)
+    socket.setsockopt(zmq.HEARTBEAT_TIMEOUT, 15_000)
+    return socket
