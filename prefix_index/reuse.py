@@ -141,25 +141,27 @@ def find_alternatives(
     views_by_reach: Sequence[tuple[Reach, list[GroupView]]], chains: Chains, limit_tokens: int, declared: Declared
 ) -> Iterator[Alternative]:
     """Alternatives from the narrowest reach to the widest; see `PrefixIndex.find_alternatives`."""
-    best = 0
+    found: list[Alternative] = []
     for reach, views in views_by_reach:
-        if not views:
-            continue
-        direct = find_boundary(views, chains, limit_tokens, find_grain(views))
-        if direct > best:
-            yield Alternative(reach, direct, _find_all_loads(views, chains, direct, declared))
-            best = direct
-        for relaxed in ({Recovery.REBUILD}, {Recovery.REPLAY}, {Recovery.REBUILD, Recovery.REPLAY}):
-            if relaxed <= {view.component.recovery for view in views}:
-                found = _recover(views, chains, limit_tokens, relaxed, declared)
-                if found.reuse_tokens > direct and found.recompute_tokens < found.reuse_tokens:
-                    yield replace(found, reach=reach)
+        recoveries = {view.component.recovery for view in views}
+        for relaxed in (set(), {Recovery.REBUILD}, {Recovery.REPLAY}, {Recovery.REBUILD, Recovery.REPLAY}):
+            if not views or not relaxed <= recoveries:
+                continue
+            new = replace(_plan(views, chains, limit_tokens, relaxed, declared), reach=reach)
+            if new.recompute_tokens < new.reuse_tokens and not any(_is_as_good(old, new) for old in found):
+                found.append(new)
+                yield new
 
 
-def _recover(
+def _is_as_good(old: Alternative, new: Alternative) -> bool:
+    """True where one that reaches no further reuses as much and computes no more again."""
+    return old.reuse_tokens >= new.reuse_tokens and old.recompute_tokens <= new.recompute_tokens
+
+
+def _plan(
     views: list[GroupView], chains: Chains, limit_tokens: int, relaxed: set[Recovery], declared: Declared
 ) -> Alternative:
-    """The boundary that is open when the groups of some kinds of recovery are rebuilt or replayed."""
+    """The boundary that is open when the groups of some kinds of recovery may be rebuilt or replayed."""
     grain = find_grain(views)
     kept = [view for view in views if view.component.recovery not in relaxed]
     end = find_boundary(kept, chains, limit_tokens, grain)
