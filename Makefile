@@ -1,4 +1,4 @@
-.PHONY: demo test check bench serve format
+.PHONY: demo test test-live check bench serve format
 
 # Each of demo and test sets up all it needs, Debian packages included.
 demo:
@@ -9,6 +9,11 @@ test:
 	@scripts/setup test
 	@scripts/lint
 	.venv/bin/python -m pytest -n 2 $(ARGS)
+
+# Real vLLM servers on the CPU behind the router; not part of `make test`.
+test-live:
+	@scripts/setup test
+	.venv/bin/python -m pytest -m live -s tests/live $(ARGS)
 
 check:
 	@scripts/setup test
