@@ -2,10 +2,11 @@
 
 import asyncio
 import signal
+import sys
 import time
-from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TextIO, cast
 
 import typer
 from rich.console import Console
@@ -14,12 +15,18 @@ from tokenizers import Tokenizer
 from engine_shim.engine.tokenizer import TOY_FOLDER
 from router.config import PolicyName
 from simulator.demo.comparison import Comparison
+from simulator.demo.output import Output
 from simulator.demo.plan import DemoOptions, ForwardName, build_plan
 from simulator.demo.processes import ChildEndedError, Children
 from simulator.traces.lines import TraceError
 
 #: Shell convention: 128 and the signal's number.
 SIGNAL_EXIT_BASE = 128
+STOPPING_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+WITHOUT_TORCH = (
+    "the engines compute with torch, which is not installed; "
+    "install it with: pip install 'dovecote[engine]', or run the demo without it: --timed"
+)
 DEFAULT_POLICIES = [PolicyName.ROUND_ROBIN, PolicyName.CACHE_AFFINITY]
 
 
@@ -42,7 +49,8 @@ def demo(
     keep: Annotated[bool, typer.Option("--keep", help="Leave the last fleet up until Ctrl-C.")] = False,
 ) -> None:
     """Compare round robin with cache affinity on agent sessions, on a fleet started here."""
-    console = Console()
+    output = Output(sys.stdout)
+    console = Console(file=cast("TextIO", output))
     options = DemoOptions(
         trace=trace,
         full_size=timed,
@@ -59,8 +67,21 @@ def demo(
         plan = build_plan(options, _count_tokens)
     except (TraceError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
+    if plan.forward is ForwardName.TORCH and find_spec("torch") is None:
+        typer.echo(f"error: {WITHOUT_TORCH}", err=True)
+        raise typer.Exit(1)
     comparison = Comparison(plan, [name.value for name in policy or DEFAULT_POLICIES], console, time.monotonic)
-    raise typer.Exit(asyncio.run(_run_until_signal(comparison, console, keep=keep)))
+    raise typer.Exit(_run(comparison, console, output, keep=keep))
+
+
+def _run(comparison: Comparison, console: Console, output: Output, *, keep: bool) -> int:
+    """Carry out the comparison; whatever ends it, no child is left. The exit code."""
+    children = Children()
+    try:
+        return asyncio.run(_run_until_signal(comparison, children, console, output, keep=keep))
+    finally:
+        # Empty after every orderly end; an exception that tears down the event loop cuts that short.
+        children.kill_all()
 
 
 def _count_tokens(text: str) -> int:
@@ -68,12 +89,22 @@ def _count_tokens(text: str) -> int:
     return len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
-async def _run_until_signal(comparison: Comparison, console: Console, *, keep: bool) -> int:
-    """Carry out the comparison; on SIGINT, SIGTERM or SIGHUP stop everything first. The exit code."""
-    async with Children() as children:
+async def _run_until_signal(
+    comparison: Comparison, children: Children, console: Console, output: Output, *, keep: bool
+) -> int:
+    """Carry out the comparison; on SIGINT, SIGTERM or SIGHUP, or when nobody reads, stop everything. The exit code."""
+    loop = asyncio.get_running_loop()
+    async with children:
         work = asyncio.create_task(comparison.carry_out(children, keep=keep))
         received: list[int] = []
-        _install(lambda number: _on_signal(number, received, work, children))
+
+        def stop_on(number: int) -> None:
+            _on_signal(number, received, work, children)
+
+        for number in STOPPING_SIGNALS:
+            loop.add_signal_handler(number, stop_on, number)
+        # A pipe that breaks once the end has begun (Ctrl-C ends `tee` as well) is no second signal.
+        output.on_closed = lambda: received or loop.call_soon_threadsafe(stop_on, signal.SIGPIPE)
         try:
             return await work
         except asyncio.CancelledError:
@@ -84,12 +115,6 @@ async def _run_until_signal(comparison: Comparison, console: Console, *, keep: b
         except ChildEndedError as error:
             console.print(str(error), markup=False, highlight=False)
             return 1
-
-
-def _install(on_signal: Callable[[int], None]) -> None:
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-        loop.add_signal_handler(number, on_signal, number)
 
 
 def _on_signal(number: int, received: list[int], work: "asyncio.Task[int]", children: Children) -> None:

@@ -1,7 +1,8 @@
 """Child processes of the demo: start, wait until they listen, keep their last words, stop them all.
 
 Children run in process groups of their own, so that a Ctrl-C in the terminal reaches the demo alone and the
-demo ends them in order. Whatever ends the demo, no child is left.
+demo ends them in order. Whatever ends the demo, no child is left: where it cannot end them itself, the kernel does
+(`simulator.demo.tether`).
 """
 
 import asyncio
@@ -134,10 +135,12 @@ class Children:
         await self.stop(*self._running)
 
     async def start(self, name: str, arguments: Sequence[str], extra_env: Mapping[str, str]) -> Child:
-        """Start `python -m ARGUMENTS` without waiting for it to listen."""
+        """Start `python -m ARGUMENTS` without waiting for it to listen; the thread that calls must outlive it."""
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             "-m",
+            "simulator.demo.tether",
+            str(os.getpid()),
             *arguments,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
@@ -155,7 +158,7 @@ class Children:
         self._running = [child for child in self._running if child not in children]
 
     def kill_all(self) -> None:
-        """End every child at once; for a second Ctrl-C."""
+        """End every child that was not stopped, at once; needs no event loop."""
         for child in self._running:
             child.kill()
 

@@ -97,6 +97,33 @@ def test_an_interrupt_in_the_middle_of_a_run_leaves_no_child_and_exit_code_130()
     assert_interrupted(process, children)
 
 
+def wait_gone(pids, deadline_s=30.0):
+    deadline = time.monotonic() + deadline_s
+    while any(is_running(pid) for pid in pids) and time.monotonic() < deadline:
+        os.sched_yield()
+    return not any(is_running(pid) for pid in pids)
+
+
+def test_a_reader_that_goes_away_leaves_no_child_and_exit_code_141():
+    process = start(*SMALL)
+    assert any("starting" in line for line in iter(process.stdout.readline, ""))
+    children = wait_for_children(process, 2)
+    assert children
+    process.stdout.close()
+    assert process.wait(timeout=60) == 141
+    assert not any(is_running(pid) for pid in children)
+
+
+def test_a_demo_that_is_killed_leaves_no_child():
+    process = start(*SMALL)
+    assert any("requests, 0 failed" in line for line in iter(process.stdout.readline, ""))
+    children = children_of(process.pid)
+    assert len(children) == 3
+    process.kill()
+    process.communicate(timeout=60)
+    assert wait_gone(children)
+
+
 def test_a_router_that_dies_at_start_is_told_with_its_last_lines():
     process = start(*SMALL, DOVECOTE__NONSENSE__KEY="1")
     text, _ = process.communicate(timeout=60)
@@ -111,6 +138,17 @@ def test_an_unknown_policy_is_refused_before_anything_starts():
     assert process.returncode == 2
     assert "astrology" in text
     assert "cache_affinity" in text
+
+
+def test_without_torch_the_demo_says_what_brings_it_before_anything_starts(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text("import sys\nsys.modules['torch'] = None\n")
+    without_torch = {"PYTHONPATH": os.pathsep.join([str(tmp_path), child_environment({})["PYTHONPATH"]])}
+    process = start("--replicas", "1", **without_torch)
+    text, _ = process.communicate(timeout=60)
+    assert process.returncode == 1
+    assert "pip install 'dovecote[engine]'" in text
+    assert "--timed" in text
+    assert "starting" not in text
 
 
 def test_a_trace_that_cannot_be_read_is_refused_before_anything_starts(tmp_path):
