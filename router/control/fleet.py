@@ -163,10 +163,12 @@ class FleetWatch:
         if problem is None and (was_suspect or not worker.gate.healthy or probe_number % FACTS_EVERY_PROBES == 0):
             problem = await self._read_facts(worker, client)
         worker.problem = problem
+        if problem is not None and not worker.gate.was_healthy:
+            self._tell_absence(worker)
         is_gone = was_suspect and problem is not None
         if worker.gate.fail_now() if is_gone else worker.gate.record(problem is None):
             if worker.gate.healthy:
-                _log.info("worker_healthy worker=%s url=%s", worker.id, worker.config.url)
+                self._tell_health(worker)
                 self._tell_placement()
             else:
                 self._lose(worker)
@@ -178,7 +180,7 @@ class FleetWatch:
         facts = await client.read_facts()
         if facts is None:
             return "neither /server_info nor /v1/models answers"
-        before, targets = worker.facts, worker.targets
+        before, targets, was_refused = worker.facts, worker.targets, worker.refused is not None
         if not worker.accept(facts):
             return None
         for target in set(targets).difference(worker.targets):
@@ -190,6 +192,8 @@ class FleetWatch:
         await self._register_prompts(worker, client)
         self._follow(worker, is_restarted=before is not None)
         if worker.gate.healthy:
+            if was_refused:
+                self._tell_health(worker)
             self._tell_placement()
         return None
 
@@ -250,6 +254,19 @@ class FleetWatch:
                 binds=found.binds,
                 snapshot_url=found.snapshot_url,
             )
+
+    @staticmethod
+    def _tell_health(worker: Worker) -> None:
+        """A worker that lives is logged as healthy unless it was refused, which was logged as such."""
+        if worker.is_usable:
+            _log.info("worker_healthy worker=%s url=%s", worker.id, worker.config.url)
+
+    @staticmethod
+    def _tell_absence(worker: Worker) -> None:
+        """A worker that never answered is logged once; it was never healthy, so that no verdict changes."""
+        if not worker.is_absence_logged:
+            worker.is_absence_logged = True
+            _log.warning("worker_unhealthy worker=%s reason=%r", worker.id, worker.problem)
 
     def _lose(self, worker: Worker) -> None:
         """A worker is dead: no credit, no charge, no home there."""

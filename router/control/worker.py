@@ -32,6 +32,8 @@ class Worker:
         self.is_suspect = False
         #: What the last failed probe said; None while it answers.
         self.problem: str | None = "not probed yet"
+        #: That it does not answer was logged before it ever did.
+        self.is_absence_logged = False
 
     @property
     def is_usable(self) -> bool:

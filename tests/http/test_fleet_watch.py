@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import shutil
 from pathlib import Path
 
@@ -57,6 +58,21 @@ async def test_a_worker_that_contradicts_the_configuration_is_refused_with_both_
         problem = (await workers(client))["w0"]["problem"]
         assert "4 in the configuration and 2" in problem
         assert (await client.chat()).status_code == 503
+
+
+def said(caplog, word):
+    return [record.getMessage() for record in caplog.records if record.getMessage().startswith(word)]
+
+
+async def test_a_refused_worker_is_not_logged_as_healthy_until_it_is_no_longer_refused(engine, caplog):
+    caplog.set_level(logging.INFO)
+    engine.server_info["dp_size"] = 2
+    async with in_process([], workers=[{"url": engine.url, "id": "w0", "dp_size": 4}], probes=FAST) as client:
+        assert len(said(caplog, "worker_refused worker=w0")) == 1
+        assert not said(caplog, "worker_healthy")
+        engine.server_info["dp_size"] = 4
+        await eventually(lambda: usable(client))
+        assert len(said(caplog, "worker_healthy worker=w0")) == 1
 
 
 async def test_a_worker_without_models_is_refused(engine):
@@ -154,16 +170,19 @@ async def test_load_reports_reach_placement(engine):
         assert usable(client)
 
 
-async def test_a_worker_that_was_not_there_at_the_start_is_taken_when_it_comes():
+async def test_a_worker_that_was_not_there_at_the_start_is_told_once_and_taken_when_it_comes(caplog):
     engine = FakeEngine()
     async with running(engine):
         url = engine.url
     async with in_process([url], probes=FAST) as client:
         assert (await client.chat()).status_code == 503
+        (absence,) = said(caplog, "worker_unhealthy worker=w0")
+        assert "ConnectError" in absence
         port = int(url.rpartition(":")[2])
         async with running(engine, port=port):
             await eventually(lambda: usable(client))
             assert (await client.chat()).status_code == 200
+        assert len(said(caplog, "worker_unhealthy")) == 1
 
 
 async def test_health_says_how_many_workers_can_be_used(client):
