@@ -22,6 +22,15 @@ class ArgumentForm(StrEnum):
     TEXT = "text"
 
 
+class CallForm(StrEnum):
+    """In which order a template that writes whole tool calls finds their fields."""
+
+    #: As the client sent them.
+    SENT = "sent"
+    #: `id, function (arguments, name), type`, as vLLM's typed messages have them (seen in 0.32).
+    TYPED = "typed"
+
+
 class ToolForm(StrEnum):
     """How tool definitions reach the template."""
 
@@ -57,6 +66,7 @@ class EngineForm(msgspec.Struct, frozen=True):
     #: Null or absent content stays so; else it becomes empty text.
     keeps_null: bool = False
     continues: ContinueForm = ContinueForm.CUT
+    calls: CallForm = CallForm.SENT
 
     def shape_message(self, message: Mapping[str, Any], *, takes_parts: bool) -> dict[str, Any]:
         """A message as the template sees it.
@@ -75,9 +85,14 @@ class EngineForm(msgspec.Struct, frozen=True):
         elif content is None and not self.keeps_null:
             shaped["content"] = ""
         calls = shaped.get("tool_calls")
-        if isinstance(calls, list) and self.arguments is ArgumentForm.OBJECT:
-            shaped["tool_calls"] = [_with_object_arguments(call) for call in calls]
+        if isinstance(calls, list):
+            shaped["tool_calls"] = [self._shape_call(call) for call in calls]
         return shaped
+
+    def _shape_call(self, call: Any) -> Any:
+        if self.arguments is ArgumentForm.OBJECT:
+            call = _with_object_arguments(call)
+        return _in_typed_order(call) if self.calls is CallForm.TYPED else call
 
     def shape_tool(self, tool: Any) -> Any:
         """A tool definition as the template sees it."""
@@ -93,8 +108,9 @@ DEFAULT_FORM = EngineForm()
 
 def iter_forms() -> Iterator[EngineForm]:
     """Every combination, the usual one first."""
-    for arguments, tools, keeps_null, continues in product(ArgumentForm, ToolForm, (False, True), ContinueForm):
-        yield EngineForm(arguments, tools, keeps_null, continues)
+    choices = product(CallForm, ArgumentForm, ToolForm, (False, True), ContinueForm)
+    for calls, arguments, tools, keeps_null, continues in choices:
+        yield EngineForm(arguments, tools, keeps_null, continues, calls)
 
 
 def _part_text(part: Any) -> str:
@@ -113,3 +129,12 @@ def _with_object_arguments(call: Any) -> Any:
     except (ValueError, RecursionError):
         return call
     return {**call, "function": {**function, "arguments": decoded}} if isinstance(decoded, dict) else call
+
+
+def _in_typed_order(call: Any) -> Any:
+    function = call.get("function") if isinstance(call, Mapping) else None
+    if not isinstance(function, Mapping):
+        return call
+    inner = {name: function[name] for name in ("arguments", "name") if name in function}
+    ordered = {"id": call.get("id"), "function": inner, "type": call.get("type", "function")}
+    return {name: value for name, value in ordered.items() if value is not None}

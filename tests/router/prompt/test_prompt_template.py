@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from router.prompt.engine_form import ArgumentForm, ContinueForm, EngineForm, ToolForm, iter_forms
+from router.prompt.engine_form import ArgumentForm, CallForm, ContinueForm, EngineForm, ToolForm, iter_forms
 from router.prompt.template import ChatTemplate, TemplateRefused, load_chat_template
 
 CALL = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"b":1, "a":"é"}'}}]}
@@ -131,4 +131,17 @@ def test_tools_are_written_as_the_engine_writes_them(form, expected):
 def test_forms_are_tried_usual_one_first_and_each_once():
     forms = list(iter_forms())
     assert forms[0] == EngineForm()
-    assert len(set(forms)) == len(forms) == len(ArgumentForm) * len(ToolForm) * 2 * len(ContinueForm)
+    combinations = len(CallForm) * len(ArgumentForm) * len(ToolForm) * 2 * len(ContinueForm)
+    assert len(set(forms)) == len(forms) == combinations
+
+
+def test_tool_calls_are_written_in_the_order_of_the_engines_types():
+    template = ChatTemplate("{{ messages[0].tool_calls | tojson }}", {})
+    function = {"name": "f", "arguments": '{"a": 1}'}
+    message = {
+        "role": "assistant",
+        "content": "",
+        "tool_calls": [{"id": "c", "type": "function", "function": function}],
+    }
+    typed = template.render([message], None, form=EngineForm(calls=CallForm.TYPED))
+    assert typed == '[{"id": "c", "function": {"arguments": {"a": 1}, "name": "f"}, "type": "function"}]'
