@@ -85,6 +85,7 @@ class Router:
             body_bytes=self.config.limits.body_bytes,
             first_byte_s=self.config.timeouts.first_byte_s,
             idle_s=self.config.timeouts.idle_s,
+            request_s=self.config.timeouts.request_s,
         )
         return ProxyParts(
             placer=self.placer,

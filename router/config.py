@@ -250,6 +250,8 @@ class TimeoutsConfig(ConfigModel):
     first_byte_s: Seconds = 600.0
     #: Between two pieces of an answer.
     idle_s: Seconds = 120.0
+    #: From the whole request to the last byte of its answer, however it dribbles.
+    request_s: Seconds = 3_600.0
 
 
 class ProbesConfig(ConfigModel):

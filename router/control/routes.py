@@ -3,7 +3,9 @@
 A FastAPI application behind the hot routes. Every error, also of unknown paths and methods, has the OpenAI form.
 """
 
+import time
 from collections.abc import Callable, Iterable, Mapping
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
 from fastapi import APIRouter, FastAPI, Query, Request
@@ -15,6 +17,7 @@ from router.control.fleet import FleetWatch
 from router.control.worker import Worker
 from router.errors import error_body
 from router.metrics import CONTENT_TYPE, RouterMetrics, StreamView
+from router.placement.decision import DecisionRecord
 from router.placement.placer import Placer
 from wire.ids import RequestId, Target
 
@@ -62,7 +65,7 @@ def _decision_routes(placer: Placer) -> APIRouter:
     @routes.get("/v1/decisions")
     async def decisions(limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50) -> JSONResponse:
         """The last decisions, newest first."""
-        return JSONResponse({"decisions": [record.to_json() for record in placer.decisions.find_latest(limit)]})
+        return JSONResponse({"decisions": [_tell(record) for record in placer.decisions.find_latest(limit)]})
 
     @routes.get("/v1/decisions/{request_id}")
     async def decision(request_id: str) -> JSONResponse:
@@ -71,9 +74,17 @@ def _decision_routes(placer: Placer) -> APIRouter:
         if record is None:
             message = "no decision of that request is remembered"
             return _error(404, message, param="request_id", code="decision_not_found")
-        return JSONResponse(record.to_json())
+        return JSONResponse(_tell(record))
 
     return routes
+
+
+def _tell(record: DecisionRecord) -> dict[str, Any]:
+    """A decision with the hour of the day beside the monotonic second, which means nothing outside this process."""
+    told = record.to_json()
+    age_s = time.monotonic() - record.decision.decided_at_s
+    told["decision"]["decided_at"] = (datetime.now(UTC) - timedelta(seconds=age_s)).isoformat(timespec="milliseconds")
+    return told
 
 
 def _fleet_routes(

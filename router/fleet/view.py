@@ -68,6 +68,10 @@ class Fleet:
         """Ranks that serve a model, available or not."""
         return [rank for rank in self._ranks.values() if model is None or model in rank.facts.models]
 
+    def find_models(self) -> tuple[str, ...]:
+        """Every model that a rank serves, available or not."""
+        return tuple(dict.fromkeys(name for rank in self._ranks.values() for name in rank.facts.models))
+
 
 class ReportedCounts(msgspec.Struct, frozen=True, kw_only=True):
     """The figures of one report as they came, before they are bounded."""

@@ -1,6 +1,7 @@
 """Why a request went where it went, in words that an operator understands without the code."""
 
 from router.policy.base import CandidateCost, Choice, PlacementQuery
+from router.policy.ties import TIE_RATIO, TIE_S, find_window_s
 from wire.ids import Target
 
 
@@ -32,7 +33,7 @@ def _explain_costs(query: PlacementQuery, choice: Choice) -> str:
         home = costs.candidate(costs.targets.index(costs.home))
         return f"left home {home.target}: {_compare(home, chosen, query, 'costs more than')}"
     if choice.tied_count > 1:
-        return f"{_describe_holding(chosen, query)}; tied with {choice.tied_count - 1} others, picked by its hash"
+        return f"{_describe_holding(chosen, query)}; {_describe_tie(chosen, min(costs.totals_s), choice.tied_count)}"
     return f"{_describe_holding(chosen, query)}; {_describe_lead(chosen, runner_up)}"
 
 
@@ -55,6 +56,17 @@ def _describe_holding(entry: CandidateCost, query: PlacementQuery) -> str:
     if entry.predicted_overlap_tokens > entry.overlap_tokens:
         words += f", {entry.predicted_overlap_tokens:,} expected from requests being prefilled there"
     return words
+
+
+def _describe_tie(chosen: CandidateCost, lowest_s: float, tied_count: int) -> str:
+    """Costs too close to tell apart: how close, since the chosen rank need not have the lowest."""
+    window_s = find_window_s(lowest_s)
+    window = _seconds(window_s) if window_s <= TIE_S else f"{TIE_RATIO:.0%} ({_seconds(window_s)})"
+    others = "1 other" if tied_count == 2 else f"{tied_count - 1} others"
+    return (
+        f"costs {_seconds(chosen.total_s)} in all, within {window} of the lowest as {others}; "
+        "picked among them by the request's hash"
+    )
 
 
 def _describe_lead(chosen: CandidateCost, runner_up: CandidateCost) -> str:

@@ -25,10 +25,15 @@ def pick_by_hash(key: str, targets: Sequence[Target], seed: int) -> Target:
     return max(targets, key=lambda target: (hash_to_target(key, target, seed), target))
 
 
+def find_window_s(lowest_s: float) -> float:
+    """How far above the lowest cost a cost may lie and still be tied with it."""
+    return max(TIE_S, TIE_RATIO * abs(lowest_s))
+
+
 def find_tied(totals_s: Sequence[float]) -> list[int]:
     """Places of the costs within the tie window of the lowest, in their order."""
     lowest_s = min(totals_s)
-    bound_s = lowest_s + max(TIE_S, TIE_RATIO * abs(lowest_s))
+    bound_s = lowest_s + find_window_s(lowest_s)
     return [place for place, total_s in enumerate(totals_s) if total_s <= bound_s]
 
 

@@ -10,14 +10,14 @@ import time
 from collections.abc import Callable
 
 from prefix_index import BlockChain
-from router.errors import AllUnhealthyError, DovecoteError, DuplicateRequestError, FleetError, UnknownModelError
 from router.placement.accuracy import Accuracy, classify
 from router.placement.decision import Decision
-from router.placement.instructions import Place, Reject, RejectReason
+from router.placement.instructions import Place, Reject
 from router.placement.stimuli import FirstToken, Outcome, OutputProgressed, RequestArrived, RequestEnded
 from router.prompt import PreparedPrompt
 from router.proxy.ports import ProxyParts
 from router.proxy.prediction import EVENT_DELAY_S, Prediction, is_raced
+from router.proxy.refusal import refusal
 from router.proxy.sse import Usage
 from wire.ids import RequestId, SessionId, Target
 
@@ -112,7 +112,7 @@ class Attempt:
         (instruction,) = self._parts.placer.handle(arrival)
         self._parts.metrics.decision.observe(self._clock() - started_s)
         if isinstance(instruction, Reject):
-            raise refusal(instruction, self._model)
+            raise refusal(instruction, self._model, self._parts)
         return self._start(instruction)
 
     def exclude_worker(self) -> None:
@@ -162,6 +162,8 @@ class Attempt:
 
     def _start(self, place: Place) -> Target:
         target, decision = place.target, place.decision
+        if self._prompt.uncredited is not None and not self._excluded:
+            self._parts.metrics.uncredited.labels(self._prompt.uncredited).inc()
         self._target = target
         self._prediction = Prediction(
             chain=self._find_chain(target),
@@ -219,19 +221,6 @@ class Attempt:
         self._parts.metrics.predictions.labels(accuracy.value).inc()
         self._parts.placer.decisions.record_accuracy(self._request_id, accuracy)
         return accuracy
-
-
-def refusal(reject: Reject, model: str | None) -> DovecoteError:
-    """The error a client sees for a request that was not placed."""
-    match reject.reason:
-        case RejectReason.UNKNOWN_MODEL:
-            return UnknownModelError(f"the model {model!r} does not exist", param="model")
-        case RejectReason.ALL_UNHEALTHY:
-            return AllUnhealthyError("no worker that serves this model is healthy; try again soon")
-        case RejectReason.DUPLICATE_REQUEST:
-            return DuplicateRequestError("a request of this id is still running")
-        case RejectReason.NO_WORKER:
-            return FleetError("no worker can take the request; try again soon")
 
 
 def _log_placement(decision: Decision) -> None:

@@ -1,7 +1,7 @@
 """Stops a running exchange when its client leaves or a phase takes too long.
 
-The watch listens on the ASGI `receive` channel beside the task that serves the request, and keeps one timer.
-When either strikes it notes why and cancels that task, which then cleans up in one place. One owner, one task.
+The watch listens on the ASGI `receive` channel beside the task that serves the request, and keeps a timer for each
+limit. When one strikes it notes why and cancels that task, which then cleans up in one place. One owner, one task.
 """
 
 import asyncio
@@ -18,6 +18,8 @@ class Interruption(StrEnum):
 
     CLIENT_GONE = "client_gone"
     TIMED_OUT = "timed_out"
+    #: It never paused for too long, and yet did not end.
+    TOO_LONG = "too_long"
 
 
 class InterruptedExchange(Exception):  # noqa: N818  (what happened, not whose fault)
@@ -37,6 +39,7 @@ class ExchangeWatch:
         self._task = asyncio.current_task()
         self._listener: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._whole_timer: asyncio.TimerHandle | None = None
         self._limit_s = 0.0
         self._touched_s = 0.0
         #: Set once, by the first thing that strikes.
@@ -49,8 +52,9 @@ class ExchangeWatch:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
+        for timer in (self._timer, self._whole_timer):
+            if timer is not None:
+                timer.cancel()
         listener, self._listener = self._listener, None
         if listener is not None:
             listener.cancel()
@@ -65,6 +69,10 @@ class ExchangeWatch:
         if self._timer is not None:
             self._timer.cancel()
         self._timer = self._loop.call_later(limit_s, self._check)
+
+    def limit_whole(self, limit_s: float) -> None:
+        """Allow this long from now in all, whatever arrives; called once."""
+        self._whole_timer = self._loop.call_later(limit_s, self._strike, Interruption.TOO_LONG)
 
     def touch(self) -> None:
         """Something arrived. Cost: one clock reading; the timer is not moved."""

@@ -1,5 +1,6 @@
 """What the data plane needs of the other parts, and nothing more. The composition root fills these in."""
 
+from collections.abc import Mapping
 from typing import Protocol
 
 import msgspec
@@ -42,6 +43,9 @@ class FleetPort(Protocol):
     def find_ranks(self, worker: WorkerId) -> frozenset[Target]:
         """Every rank of a worker."""
 
+    def find_health(self) -> Mapping[WorkerId, bool]:
+        """Whether each worker may get requests."""
+
     def report_unreachable(self, worker: WorkerId) -> None:
         """A worker did not accept a connection."""
 
@@ -52,6 +56,8 @@ class ProxyLimits(msgspec.Struct, frozen=True, kw_only=True):
     body_bytes: int
     first_byte_s: float
     idle_s: float
+    #: Longest from the whole request to the end of its answer.
+    request_s: float = 3_600.0
     #: Longest answer that is not streamed.
     answer_bytes: int = 256 << 20
 

@@ -36,6 +36,7 @@ from router.proxy.headers import (
 )
 from router.proxy.interrupt import ExchangeWatch, InterruptedExchange, Interruption
 from router.proxy.ports import ProxyParts
+from router.proxy.refusal import unknown_model
 from router.proxy.relay import Relay, Relayed
 from router.proxy.respond import Send
 from router.proxy.sse import encode_event
@@ -136,12 +137,11 @@ class _Request:
         return RequestBody(data, is_chat=HOT_PATHS[self._path])
 
     async def _prepare(self, body: RequestBody) -> Attempt:
+        self._check_model(body.model)
         session = find_session(text_headers(self._headers), body.identity).session
         started_s = time.monotonic()
         prompt = await self._parts.prompts.prepare(body.model, body.prompt_input, len(body.data))
         self._parts.metrics.prompt_preparation.observe(time.monotonic() - started_s)
-        if prompt.uncredited is not None:
-            self._parts.metrics.uncredited.labels(prompt.uncredited).inc()
         return Attempt(
             self._parts,
             self._running,
@@ -154,7 +154,16 @@ class _Request:
             arrived_s=self._arrived_s,
         )
 
+    def _check_model(self, model: str | None) -> None:
+        """No work for a model that nobody serves. A fleet that told nothing yet refuses later, as out of service."""
+        if not model:
+            raise RequestError("model is missing; GET /v1/models lists those served", param="model")
+        fleet = self._parts.placer.fleet
+        if len(fleet) and not fleet.find_serving(model):
+            raise unknown_model(model, self._parts)
+
     async def _exchange(self, body: RequestBody, forwarded: bytes, drops_usage: bool, watch: ExchangeWatch) -> Relayed:
+        watch.limit_whole(self._parts.limits.request_s)
         watch.limit(self._parts.limits.first_byte_s)
         exchange = await self._open(forwarded)
         try:
@@ -241,6 +250,9 @@ class _Request:
     async def _stop(self, cause: Interruption) -> RequestOutcome:
         if cause is Interruption.TIMED_OUT:
             return await self._fail(UpstreamTimeoutError("the worker did not answer in time"))
+        if cause is Interruption.TOO_LONG:
+            limit_s = self._parts.limits.request_s
+            return await self._fail(UpstreamTimeoutError(f"the answer was not complete within {limit_s:g} s"))
         if self._attempt is not None:
             self._attempt.end(Outcome.CANCELLED)
         return RequestOutcome.CANCELLED

@@ -4,6 +4,7 @@ import asyncio
 import json
 import logging
 import shutil
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from aiohttp import web
@@ -192,11 +193,16 @@ async def test_health_says_how_many_workers_can_be_used(client):
 
 async def test_a_decision_tells_every_candidate(engines):
     async with in_process([engine.url for engine in engines]) as client:
+        before = datetime.now(UTC)
         response = await client.post("/v1/chat/completions", json=CHAT)
         record = (await client.get("/v1/decisions/" + response.headers["x-request-id"])).json()
         candidates = record["decision"]["candidates"]
         assert [entry["target"]["worker"] for entry in candidates] == ["w0", "w1"]
         assert record["decision"]["reason"]
+        decided_at = datetime.fromisoformat(record["decision"]["decided_at"])
+        assert decided_at.utcoffset() == timedelta(0)
+        assert before <= decided_at + timedelta(milliseconds=2)
+        assert decided_at <= datetime.now(UTC) + timedelta(milliseconds=2)
         assert json.dumps(record)
 
 

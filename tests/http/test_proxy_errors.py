@@ -305,3 +305,56 @@ async def test_E01_names_that_clients_choose_make_no_series(client):
         await client.request("GET", f"/path/{place}")
     assert await series() == before
     assert value(client.router, "requests_total", outcome="client_error") == 51
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_an_answer_that_dribbles_for_ever_ends_at_the_limit_of_the_whole_request(engine, stream):
+    async def dribble(_engine, request, body):
+        response = await open_stream(request, **({} if json.loads(body).get("stream") else {"Content-Type": "x/y"}))
+        while True:
+            await response.write(chunk("x"))
+            await asyncio.sleep(0.001)
+
+    engine.script = dribble
+    async with on_socket([engine.url], timeouts={"request_s": 0.3}) as client:
+        response = await client.chat(stream=stream)
+        if stream:
+            error = json.loads(response.content.rstrip(b"\n").rpartition(b"data: ")[2])["error"]
+        else:
+            check_error(response, 504, "upstream_timeout")
+            error = response.json()["error"]
+        assert (error["code"], error["message"]) == ("upstream_timeout", "the answer was not complete within 0.3 s")
+        assert value(client.router, "requests_total", outcome="timed_out") == 1
+        async with asyncio.timeout(5):
+            await engine.saw_disconnect.wait()
+
+
+async def test_an_unknown_model_is_told_what_is_served_and_prepares_nothing(engine):
+    engine.models = [f"model-{place}" for place in range(14)]
+    async with in_process([engine.url]) as client:
+        message = (await client.chat(model="other")).json()["error"]["message"]
+        assert message.startswith("the model 'other' does not exist; served here: model-0, model-1, ")
+        assert message.endswith("model-9 and 4 more")
+        assert value(client.router, "uncredited_prompts_total", reason="no_tokenizer") == 0
+        assert value(client.router, "prompt_preparation_seconds_count") == 0
+
+
+@pytest.mark.parametrize("model", [None, ""])
+async def test_a_body_without_a_model_has_the_routers_own_error(client, engine, model):
+    response = await client.post("/v1/chat/completions", json={"messages": CHAT["messages"], "model": model})
+    check_error(response, 400, "invalid_request")
+    assert response.json()["error"]["param"] == "model"
+    assert engine.requests == []
+
+
+async def test_a_fleet_that_cannot_take_a_request_says_how_many_workers_are_healthy(engines):
+    async with in_process([dead_url(), dead_url()]) as client:
+        message = (await client.chat()).json()["error"]["message"]
+        assert message == "no worker can take the request (0 of 2 workers healthy); try again soon"
+        assert value(client.router, "uncredited_prompts_total", reason="no_tokenizer") == 0
+    engines[1].models = ["another"]
+    async with in_process([engine.url for engine in engines], probes={"interval_s": 0.03}) as client:
+        engines[0].health_status = 503
+        await eventually(lambda: not client.router.fleet.workers["w0"].is_usable)
+        message = (await client.chat()).json()["error"]["message"]
+        assert message == "no worker that serves this model is healthy (1 of 2 workers healthy); try again soon"

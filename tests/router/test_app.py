@@ -30,7 +30,7 @@ async def test_the_lifespan_starts_and_ends_every_part():
 async def test_a_request_before_the_start_is_an_error_and_no_crash():
     router = Router(build_fleet_config(CONFIG, "test"))
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app=router), base_url="http://r") as client:
-        response = await client.post("/v1/chat/completions", json={"messages": []})
+        response = await client.post("/v1/chat/completions", json={"model": "toy", "messages": []})
         assert response.status_code == 503
     router.prompts.close()
     router.events.stop()

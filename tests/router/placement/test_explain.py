@@ -55,8 +55,16 @@ def test_the_cheapest_of_several():
 def test_ties_and_hopes():
     words = explain(A, [candidate(A, predicted=800), candidate(B), candidate(C)], tied_count=3)
     assert words == (
-        "holds none of 10,000 prompt tokens, 800 expected from requests being prefilled there; tied with 2 others, "
-        "picked by its hash"
+        "holds none of 10,000 prompt tokens, 800 expected from requests being prefilled there; costs 0 ms in all, "
+        "within 1 ms of the lowest as 2 others; picked among them by the request's hash"
+    )
+
+
+def test_a_tie_says_how_close_the_costs_are_and_not_that_they_are_equal():
+    words = explain(A, [candidate(A, wait=2.03), candidate(B, wait=2.0)], tied_count=2)
+    assert words == (
+        "holds none of 10,000 prompt tokens; costs 2.0 s in all, within 2% (40 ms) of the lowest as 1 other; "
+        "picked among them by the request's hash"
     )
 
 

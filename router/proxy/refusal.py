@@ -1,0 +1,37 @@
+"""Why a request was not placed, as the error its client sees: what is asked for, what there is instead."""
+
+from router.errors import AllUnhealthyError, DovecoteError, DuplicateRequestError, FleetError, UnknownModelError
+from router.placement.instructions import Reject, RejectReason
+from router.proxy.ports import ProxyParts
+
+#: Most served models named to a client.
+MAX_NAMED_MODELS = 10
+#: Longest name quoted, a client's or a worker's.
+MAX_NAME_CHARS = 100
+
+
+def refusal(reject: Reject, model: str | None, parts: ProxyParts) -> DovecoteError:
+    """The error a client sees for a request that was not placed."""
+    match reject.reason:
+        case RejectReason.UNKNOWN_MODEL:
+            return unknown_model(model, parts)
+        case RejectReason.ALL_UNHEALTHY:
+            return AllUnhealthyError(f"no worker that serves this model is healthy ({_count(parts)}); try again soon")
+        case RejectReason.DUPLICATE_REQUEST:
+            return DuplicateRequestError("a request of this id is still running")
+        case RejectReason.NO_WORKER:
+            return FleetError(f"no worker can take the request ({_count(parts)}); try again soon")
+
+
+def unknown_model(model: str | None, parts: ProxyParts) -> UnknownModelError:
+    """The error for a model that no rank serves; names those that are served."""
+    served = parts.placer.fleet.find_models()
+    named = ", ".join(name[:MAX_NAME_CHARS] for name in served[:MAX_NAMED_MODELS])
+    more = f" and {len(served) - MAX_NAMED_MODELS} more" if len(served) > MAX_NAMED_MODELS else ""
+    asked = repr(model if model is None else model[:MAX_NAME_CHARS])
+    return UnknownModelError(f"the model {asked} does not exist; served here: {named}{more}", param="model")
+
+
+def _count(parts: ProxyParts) -> str:
+    health = parts.fleet.find_health()
+    return f"{sum(health.values())} of {len(health)} workers healthy"
