@@ -173,7 +173,7 @@ class ConversationStore:
 
     def put(
         self, setting: bytes, member: bytes, run: TokenRun, kept_tokens: int, state: TurnState,
-        *, after: TurnEnd | None = None,
+        *, after: TurnEnd | None = None, instead_of: TurnEnd | None = None,
     ) -> None:  # fmt: skip
         """Keep a turn.
 
@@ -183,13 +183,16 @@ class ConversationStore:
             run: Its ids.
             kept_tokens: Ids up to the last cut.
             state: What is needed to go on.
-            after: The turn it goes on from, None for a new conversation.
+            after: The turn whose kept ids its run goes on from; None for a new conversation.
+            instead_of: A turn it goes on from with other ids, whose conversation is forgotten.
         """
         length = find_end(member)
         if length is None:
             return
         end = TurnEnd(length, self._digest(member, length), run, kept_tokens, state)
         with self._lock:
+            if instead_of is not None and instead_of.conversation is not None:
+                self._forget(instead_of.conversation)
             conversation = self._choose_conversation(after)
             self._add(conversation, end, self._beginnings_of(setting, member)[-1])
             self._shrink()

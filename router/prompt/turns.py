@@ -108,7 +108,7 @@ class TurnRenderer:
         cut, state = settled
         head = self._tokenizer.encode(text[:cut])
         run = TokenRun(head + self._tokenizer.encode(text[cut:]))
-        self._conversations.put(_name_setting(request), member, run, len(head), state, after=turn)
+        self._conversations.put(_name_setting(request), member, run, len(head), state, instead_of=turn)
         return run
 
     def _check(self, turn: TurnEnd, request: PromptInput, extension: Extension, form: EngineForm) -> bool:

@@ -1,0 +1,189 @@
+# ruff: noqa: RUF001  (wide bars are what DeepSeek's tokens are made of)
+"""Ids of a prompt prepared turn by turn equal a full rendering and tokenization, on published tokenizers and ours."""
+
+import json
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from router.prompt import PromptInput, Unrenderable
+from router.prompt.engine_form import DEFAULT_FORM
+from tests.router.prompt.real_tokenizers import CHATS, FAST, NAMES, load_model, load_prompter, load_template
+
+PIECES = st.sampled_from(
+    [
+        *["a", "b ", "  ", "\n", "\n\n ", "\r\n", "\t", "123", "'s", "é", "e\u0301", "\u0301", "🐦", "\u200d", "中"],
+        *["<|im_end|>", "<|im_start|>", "<|", "im_end", "|>", "<|im", "_start|>", "<think>", "</think>", "\u00a0", "."],
+        *[
+            "<|eot_id|>",
+            "<|end_header_id|>",
+            "<｜User｜>",
+            "<｜end▁of▁sentence｜>",
+            "<｜",
+            "<|end|>",
+            "<|return|>",
+            "word",
+        ],
+    ]
+)
+TEXTS = st.lists(PIECES, max_size=20).map("".join)
+QUICK = settings(
+    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
+TOOLS = [
+    {"type": "function", "function": {"name": name, "description": "é d", "parameters": {"type": "object"}}}
+    for name in ("read", "write")
+]
+
+
+def full_ids(name, messages, tools, options):
+    """The reference: everything rendered at once, everything tokenized at once."""
+    template = load_template(name)
+    text = template.render(messages, tools, options, form=DEFAULT_FORM)
+    return load_model(name).encode(text, add_special_tokens=False).ids
+
+
+def request(messages, tools=None, options=None, *, spaced=False):
+    separators = None if spaced else (",", ":")
+    return PromptInput(
+        messages_json=json.dumps(messages, ensure_ascii=spaced, separators=separators).encode(),
+        tools_json=None if tools is None else json.dumps(tools).encode(),
+        template_options=options,
+    )
+
+
+@pytest.mark.parametrize("name", NAMES)
+@given(texts=st.lists(TEXTS, min_size=1, max_size=4), place=st.integers(0, 200))
+@QUICK
+def test_ids_of_edited_texts_equal_a_full_tokenization(name, texts, place):
+    tokenizer, model = load_prompter(name).tokenizer, load_model(name)
+    assert tokenizer.is_incremental
+    for text in (*texts, texts[0][: place % (len(texts[0]) + 1)] + texts[-1]):
+        assert tokenizer.encode(text).tolist() == model.encode(text, add_special_tokens=False).ids
+
+
+@pytest.mark.parametrize("name", FAST)
+def test_files_with_one_split_pattern_run_through_the_fast_encoder(name):
+    assert load_prompter(name).tokenizer.is_fast
+
+
+def test_a_file_with_several_patterns_is_encoded_by_its_own_library():
+    assert not load_prompter("deepseek_v3").tokenizer.is_fast
+
+
+@st.composite
+def turns(draw):
+    """A conversation told in turns: questions, answers with and without calls, results, edits and compaction."""
+    messages = [{"role": "system", "content": draw(TEXTS)}] if draw(st.booleans()) else []
+    history = []
+    for number in range(draw(st.integers(2, 7))):
+        if number and draw(st.integers(0, 9)) == 0:
+            # Compaction: all but the head gives way to a summary.
+            messages = [*messages[: draw(st.integers(0, 1))], {"role": "user", "content": draw(TEXTS)}]
+        elif number and draw(st.integers(0, 9)) == 0:
+            messages = messages[: draw(st.integers(0, len(messages)))]
+        messages = messages + draw(st.sampled_from([speak, call]))(draw, number)
+        history.append(list(messages))
+    return history
+
+
+def speak(draw, number):
+    answer = {"role": "assistant", "content": draw(TEXTS)}
+    if draw(st.integers(0, 3)) == 0:
+        answer["reasoning_content"] = draw(TEXTS)
+    content = draw(TEXTS)
+    question = {
+        "role": "user",
+        "content": [{"type": "text", "text": content}] if draw(st.integers(0, 5)) == 0 else content,
+    }
+    return [answer, question] if number else [question]
+
+
+def call(draw, number):
+    arguments = json.dumps({"path": draw(TEXTS)}, ensure_ascii=draw(st.booleans()))
+    calls = [
+        {"id": f"c{number}{n}", "type": "function", "function": {"name": "read", "arguments": arguments}}
+        for n in range(draw(st.integers(1, 2)))
+    ]
+    results = [{"role": "tool", "tool_call_id": one["id"], "content": draw(TEXTS)} for one in calls]
+    answer = {"role": "assistant", "content": draw(st.one_of(TEXTS, st.none())), "tool_calls": calls}
+    return [*([] if number else [{"role": "user", "content": draw(TEXTS)}]), answer, *results]
+
+
+@pytest.mark.parametrize("name", CHATS)
+@given(history=turns(), tools=st.sampled_from([None, TOOLS]), spaced=st.booleans())
+@QUICK
+def test_ids_of_every_turn_equal_a_full_rendering(name, history, tools, spaced):
+    prompter = load_prompter(name)
+    for messages in history:
+        prompt = prompter.prepare(request(messages, tools, spaced=spaced))
+        if not isinstance(prompt, Unrenderable):
+            assert prompt.token_ids.tolist() == full_ids(name, messages, tools, {})
+
+
+@pytest.mark.parametrize("name", ["toy", "qwen3", "llama3_1"])
+def test_an_appended_turn_is_rendered_locally_and_hashed_from_where_it_parts(name, monkeypatch):
+    prompter = load_prompter(name)
+    rendered = []
+    render = prompter.template.render
+    monkeypatch.setattr(
+        prompter.template,
+        "render",
+        lambda messages, *a, **k: rendered.append(len(messages)) or render(messages, *a, **k),
+    )
+    messages = [{"role": "system", "content": "s"}]
+    for turn in range(12):
+        messages = [
+            *messages,
+            *([{"role": "assistant", "content": f"yes {turn}"}] if turn else []),
+            {"role": "user", "content": f"and {turn} é?"},
+        ]
+        prompt = prompter.prepare(request(messages))
+        fresh = load_prompter(name).find_chain(
+            prompter.prepare(PromptInput(messages=messages)), block_tokens=4, model="m"
+        )
+        assert prompter.find_chain(prompt, block_tokens=4, model="m") == fresh
+        rendered_for_turn, rendered = list(rendered), []
+    assert max(rendered_for_turn[:-1]) <= 6
+
+
+@pytest.mark.parametrize("enable", [True, False])
+def test_options_of_the_template_are_part_of_what_a_conversation_is(enable):
+    prompter = load_prompter("qwen3")
+    messages = [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": "yes"},
+        {"role": "user", "content": "so"},
+    ]
+    for count in (1, 3):
+        options = {"enable_thinking": enable}
+        ids = prompter.prepare(request(messages[:count], options=options)).token_ids
+        assert ids.tolist() == full_ids("qwen3", messages[:count], None, options)
+
+
+def test_the_same_request_again_is_the_same_prompt():
+    prompter = load_prompter("toy")
+    asked = request([{"role": "user", "content": "the same request again"}])
+    assert prompter.prepare(asked).token_ids == prompter.prepare(asked).token_ids
+
+
+def test_ids_of_one_conversation_serve_several_forks():
+    prompter = load_prompter("toy")
+    base = [{"role": "user", "content": "fork " * 50}]
+    for answer in ("one", "two", "three"):
+        messages = [*base, {"role": "assistant", "content": answer}, {"role": "user", "content": "go on"}]
+        for count in (1, 3):
+            prompt = prompter.prepare(request(messages[:count]))
+            assert prompt.token_ids.tolist() == full_ids("toy", messages[:count], None, {})
+
+
+def test_a_turn_whose_earlier_text_changed_leaves_no_stale_ends():
+    # The template drops earlier reasoning at a new question; ends of turns before must not point into the new ids.
+    prompter = load_prompter("qwen3")
+    first = [{"role": "user", "content": "a"}]
+    second = [*first, {"role": "assistant", "content": "b", "reasoning_content": "r"}, {"role": "user", "content": "c"}]
+    third = [*second, {"role": "assistant", "content": "d"}, {"role": "user", "content": "e"}]
+    other = [*first, {"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}]
+    for messages in (first, second, third, other, [*other, *second], first):
+        assert prompter.prepare(request(messages)).token_ids.tolist() == full_ids("qwen3", messages, None, {})
