@@ -66,7 +66,7 @@ class FedRank:
             source.target,
             index,
             replay_available=source.replay_endpoint is not None,
-            snapshot_available=source.snapshot_url is not None,
+            snapshot_available=source.snapshot_url is not None and "dump" in index.supports,
             due_limit_s=due_limit_s,
         )
         if before is not None:

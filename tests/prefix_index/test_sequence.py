@@ -270,3 +270,125 @@ def test_a_replay_that_begins_after_the_batch_that_asked_for_it_is_not_believed(
     assert tape.end().missing == "gone"
     tape.live(6)
     assert tape.applied == names(0, 5, 6)
+
+
+def marked(step_of, seq, mark):
+    """A batch whose bytes count."""
+    return step_of(seq, f"b{seq}", mark=mark)
+
+
+def test_the_same_bytes_under_the_same_number_are_a_duplicate_and_no_restart():
+    sequencer: Sequencer[str] = Sequencer(replay_available=True)
+    marked(sequencer.on_live, 0, 70)
+    marked(sequencer.on_live, 1, 71)
+    for seq in (0, 1):
+        step = marked(sequencer.on_live, seq, 70 + seq)
+        assert (step.reset_reason, step.apply) == (None, [])
+    assert marked(sequencer.on_live, 0, 99).reset_reason == "sequence went backwards"
+
+
+def test_A03_a_replay_served_by_a_new_publisher_resets_and_begins_again():
+    sequencer: Sequencer[str] = Sequencer(replay_available=True)
+    marked(sequencer.on_live, 0, 70)
+    assert marked(sequencer.on_live, 3, 73).ask_replay_from == 1
+    marked(sequencer.on_replay, 1, 81)
+    marked(sequencer.on_replay, 2, 82)
+    step = marked(sequencer.on_replay, 3, 83)
+    assert (step.reset_reason, step.ask_replay_from) == ("the replay is a new publisher's", 0)
+    assert (sequencer.applied, sequencer.held_count) == (None, 0)
+
+
+def test_a_replay_that_ends_just_before_what_was_held_is_asked_for_once_more_and_then_not_believed():
+    sequencer: Sequencer[str] = Sequencer(replay_available=True)
+    marked(sequencer.on_live, 0, 70)
+    marked(sequencer.on_live, 2, 72)
+    marked(sequencer.on_replay, 1, 81)
+    assert sequencer.on_replay_end().ask_replay_from == 2
+    assert sequencer.on_replay_end().missing == "gone"
+
+
+def test_a_batch_that_differs_from_the_replayed_one_of_its_number_is_a_new_publishers():
+    sequencer: Sequencer[str] = Sequencer(replay_available=True)
+    assert sequencer.on_connected().ask_replay_from == 0
+    marked(sequencer.on_replay, 0, 70)
+    marked(sequencer.on_replay, 1, 71)
+    sequencer.on_replay_end()
+    assert marked(sequencer.on_live, 0, 90).reset_reason is not None
+
+
+def snapshot_sequencer(**settings) -> Sequencer[str]:
+    return Sequencer(replay_available=True, snapshot_available=True, **settings)
+
+
+def test_A01_rows_of_a_snapshot_never_move_the_cursor_and_its_watermark_does():
+    sequencer = snapshot_sequencer()
+    for seq in range(501):
+        sequencer._snapshot_available = False  # the live cursor comes from batches
+        sequencer.on_live(seq, f"b{seq}")
+    sequencer._snapshot_available = True
+    sequencer.on_live(504, "b504")
+    assert sequencer.is_replaying
+    step = sequencer.on_replay(503, "b503")
+    assert step.ask_snapshot is not None
+    sequencer.on_live(505, "b505")
+    # 41 rows numbered from 0, taken at 505: what the index did with them is not the sequence's business.
+    step = sequencer.on_snapshot(505, step.ask_snapshot)
+    assert (sequencer.applied, step.apply, step.gap) == (505, [], False)
+    step = sequencer.on_live(506, "b506")
+    assert (step.gap, step.ask_replay_from, step.ask_snapshot, step.apply) == (False, None, None, ["b506"])
+
+
+def test_A01_the_cursor_is_the_larger_of_watermark_and_triggering_number():
+    sequencer = snapshot_sequencer()
+    ticket = sequencer.on_live(7, "b7").ask_snapshot
+    step = sequencer.on_snapshot(6, ticket)
+    assert (step.apply, sequencer.applied) == (["b7"], 7)
+    sequencer = snapshot_sequencer()
+    ticket = sequencer.on_live(7, "b7").ask_snapshot
+    step = sequencer.on_snapshot(9, ticket)
+    assert (step.apply, sequencer.applied) == ([], 9)
+    assert [sequencer.on_live(seq, f"b{seq}").apply for seq in (8, 9, 10)] == [[], [], ["b10"]]
+
+
+def test_what_lies_between_a_snapshot_and_the_held_batches_is_replayed():
+    sequencer = snapshot_sequencer()
+    ticket = sequencer.on_live(7, "b7").ask_snapshot
+    assert sequencer.on_snapshot(4, ticket).ask_replay_from == 5
+    applied = [batch for seq in (5, 6, 7) for batch in sequencer.on_replay(seq, f"b{seq}").apply]
+    assert (applied, sequencer.on_replay_end().missing) == (names(5, 6, 7), None)
+
+
+def test_a_snapshot_that_nobody_waits_for_changes_nothing():
+    sequencer = snapshot_sequencer()
+    ticket = sequencer.on_live(7, "b7").ask_snapshot
+    sequencer.on_lost()
+    assert sequencer.on_snapshot(9, ticket).apply == []
+    assert sequencer.applied is None
+
+
+def test_without_its_snapshot_a_late_joiner_asks_from_zero_and_then_goes_on_without():
+    sequencer = snapshot_sequencer()
+    ticket = sequencer.on_live(7, "b7").ask_snapshot
+    assert sequencer.on_snapshot_failed(ticket).ask_replay_from == 0
+    step = sequencer.on_replay_end()
+    assert (step.missing, step.apply, step.ask_snapshot) == ("before", ["b7"], None)
+
+
+def test_a_source_whose_snapshots_never_reach_the_live_batches_is_not_asked_for_ever():
+    sequencer = snapshot_sequencer()
+    step = sequencer.on_live(100, "b100")
+    asked = 0
+    while step.ask_snapshot is not None:
+        asked += 1
+        step = sequencer.on_snapshot(4, step.ask_snapshot)
+        step = sequencer.on_replay(50, "b50")
+    assert (asked, step.missing) == (3, "gone")
+
+
+def test_batches_that_overflow_while_a_snapshot_is_awaited_are_left_to_it():
+    sequencer = snapshot_sequencer(max_held=3)
+    ticket = sequencer.on_live(10, "b10").ask_snapshot
+    for seq in range(11, 15):
+        assert sequencer.on_live(seq, f"b{seq}").ask_snapshot is None
+    assert sequencer.held_count < 4
+    assert sequencer.on_snapshot(12, ticket).ask_replay_from == 13

@@ -1,0 +1,155 @@
+"""A router killed under load is exact again at once, from the snapshots of the sidecars.
+
+The engines and the sidecars keep two batches for replay, so that nothing but a snapshot can bring back what was
+published before.
+"""
+
+import asyncio
+import socket
+import time
+
+import aiohttp
+import pytest
+
+from simulator.demo.client import AgentClient
+from simulator.demo.processes import Children
+from simulator.traces.session import Message, PromptForm, Session, Turn
+
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
+
+ENGINES, RANKS, SESSIONS = 2, 2, 8
+KEPT_BATCHES = 2
+WORDS = ("parse", "index", "route", "merge", "cache", "token", "queue", "shard", "probe", "drain", "lease", "score")
+
+
+def free_port():
+    with socket.create_server(("127.0.0.1", 0)) as one:
+        return one.getsockname()[1]
+
+
+async def until(condition, what, deadline_s=60.0):
+    deadline = time.monotonic() + deadline_s
+    while not (value := await condition()):
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        await asyncio.sleep(0.05)
+    return value
+
+
+class Talk:
+    """Sessions that grow turn by turn, answers included."""
+
+    def __init__(self, client):
+        self.client = client
+        self.histories = {
+            f"session-{number}": [Message("system", f"You work on part {number % 3}. " + " ".join(WORDS) * 8)]
+            for number in range(SESSIONS)
+        }
+
+    async def take_turn(self, name):
+        history = self.histories[name]
+        turns = len(history)
+        words = " ".join(WORDS[(turns + place + int(name[8:])) % len(WORDS)] for place in range(40))
+        history.append(Message("user", f"step {turns} of {name}: {words}"))
+        turn = Turn(
+            think_s=0,
+            model="dovecote-toy",
+            kept_parts=0,
+            added=tuple(history),
+            prompt_tokens=0,
+            new_tokens=0,
+            output_tokens=6,
+        )
+        session = Session(session_id=name, parent=None, turns=(turn,), form=PromptForm.CHAT)
+        reply = await self.client.send(session, turn, tuple(history))
+        if reply.text is None or reply.failure:
+            history.pop()
+        else:
+            history.append(Message("assistant", reply.text or "(no answer)"))
+        return reply
+
+    async def take_turns(self, count):
+        async def run(name):
+            return [await self.take_turn(name) for _ in range(count)]
+
+        return [reply for one in await asyncio.gather(*(run(name) for name in self.histories)) for reply in one]
+
+
+class Fleet:
+    """Engines with a sidecar each, and a router that can be killed."""
+
+    def __init__(self, children, http, tmp_path):
+        self.children, self.http, self.tmp_path = children, http, tmp_path
+        self.port = free_port()
+        self.router = None
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    async def start_pair(self, number):
+        flags = ["--port", 0, "--dp-size", RANKS, "--forward", "timed", "--timed-decode-step-ms", 2]
+        flags += ["--timed-prefill-tokens-per-s", 50_000, "--buffer-steps", KEPT_BATCHES]
+        engine = await self.children.start(f"engine {number}", ["engine_shim.engine", *map(str, flags)], {})
+        await engine.wait_listening(60.0)
+        flags = ["--engine", engine.url, "--port", "0", "--buffer-batches", str(KEPT_BATCHES)]
+        sidecar = await self.children.start(f"sidecar {number}", ["engine_shim.sidecar", *flags], {})
+        await sidecar.wait_listening(30.0)
+        return engine, sidecar
+
+    async def start(self):
+        pairs = await asyncio.gather(*(self.start_pair(number) for number in range(ENGINES)))
+        lines = [f"  - {{url: '{engine.url}', sidecar: '{sidecar.url}'}}" for engine, sidecar in pairs]
+        text = "\n".join([f"listen: {{port: {self.port}}}", "workers:", *lines])
+        (self.tmp_path / "fleet.yaml").write_text(text, encoding="utf-8")
+        await self.start_router()
+
+    async def start_router(self):
+        config = str(self.tmp_path / "fleet.yaml")
+        self.router = await self.children.start("router", ["router", "serve", "--config", config], {})
+        await self.router.wait_listening(30.0)
+        await until(self.is_exact, "every rank is exact")
+
+    async def workers(self):
+        async with self.http.get(f"{self.url}/v1/workers") as response:
+            return (await response.json())["workers"]
+
+    async def is_exact(self):
+        workers = await self.workers()
+        trusts = [rank["trust"] for worker in workers for rank in worker["ranks"]]
+        return len(trusts) == ENGINES * RANKS and set(trusts) == {"exact"} and all(one["healthy"] for one in workers)
+
+    async def decision(self, request_id):
+        async with self.http.get(f"{self.url}/v1/decisions/{request_id}") as response:
+            return await response.json()
+
+
+async def test_a_router_restarted_under_load_is_exact_again_from_the_sidecars_snapshot(tmp_path):
+    async with aiohttp.ClientSession() as http, Children() as children:
+        fleet = Fleet(children, http, tmp_path)
+        await fleet.start()
+        client = AgentClient(http, fleet.url, "dovecote-toy", time.monotonic, 30.0)
+        talk = Talk(client)
+        before = await talk.take_turns(3)
+        assert [reply.failure for reply in before if reply.failure] == []
+
+        # Requests are under way when the router dies, and go on being sent while it is away.
+        during = asyncio.create_task(talk.take_turns(4))
+        await asyncio.sleep(0.1)
+        fleet.router.kill()
+        await fleet.router.wait_death()
+        await during
+        held = sum(rank["index_blocks"] for worker in await restarted(fleet) for rank in worker["ranks"])
+        assert held > SESSIONS * 10
+
+        after = await talk.take_turns(3)
+        assert [reply.failure for reply in after if reply.failure] == []
+        records = [await fleet.decision(reply.request_id) for reply in after]
+        classes = [record["accuracy"] for record in records]
+        assert set(classes) <= {"exact", "raced"}
+        assert classes.count("exact") > len(classes) * 0.8
+        assert all(record["decision"]["predicted_cached_tokens"] > 0 for record in records)
+
+
+async def restarted(fleet):
+    await fleet.start_router()
+    return await fleet.workers()
