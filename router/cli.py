@@ -5,7 +5,7 @@ only when it is called, so that `dovecote --help` needs nothing but this file.
 """
 
 import os
-from importlib.metadata import EntryPoint, entry_points
+from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -19,10 +19,19 @@ if TYPE_CHECKING:
 ENTRY_POINT_GROUP = "dovecote.commands"
 #: Which extra brings the packages a command needs.
 _EXTRAS = {"torch": "engine", "triton": "engine"}
+#: First lines of the commands of other packages, so that the list of commands imports none of them.
+SHORT_HELP = {
+    "demo": "Compare round robin with cache affinity on agent sessions, on a fleet started here.",
+    "engine": "Serve a small real engine with cache events.",
+    "recordings": "Captures of real engines.",
+    "sidecar": "Mirror the cache events of a real engine, and serve them with replay and snapshots.",
+}
 
 
 class LazyCommands(TyperGroup):
     """Commands of this file, and those that installed packages offer."""
+
+    _is_listing = False
 
     # The command line library's own types differ between its versions, hence Any.
     def list_commands(self, ctx: Any) -> list[str]:
@@ -35,7 +44,15 @@ class LazyCommands(TyperGroup):
         offered = _offered()
         if own is not None or cmd_name not in offered:
             return own
-        return load_command(offered[cmd_name])
+        return _listed_command(cmd_name) if self._is_listing else load_command(offered[cmd_name])
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        """The page of `--help`, for which no command is imported."""
+        self._is_listing = True
+        try:
+            super().format_help(ctx, formatter)
+        finally:
+            self._is_listing = False
 
 
 def _offered() -> dict[str, EntryPoint]:
@@ -55,13 +72,22 @@ def load_command(entry: EntryPoint) -> Any:
         target = _unavailable(_explain_missing(entry.name, error.name or str(error)))
     except (ImportError, AttributeError) as error:
         target = _unavailable(f"command {entry.name!r} cannot be loaded: {error}")
-    if not isinstance(target, typer.Typer):
-        app = typer.Typer(add_completion=False)
-        app.command(name=entry.name, context_settings=getattr(target, "context_settings", None))(target)
-        target = app
-    command = get_command(target)
+    app = typer.Typer(add_completion=False)
+    if isinstance(target, typer.Typer):
+        # Below an app of ours, so that it gets no options of its own about shell completion.
+        app.add_typer(target, name=entry.name)
+        return get_command(app).get_command(None, entry.name)  # type: ignore[attr-defined]
+    app.command(name=entry.name, context_settings=getattr(target, "context_settings", None))(target)
+    command = get_command(app)
     command.name = entry.name
     return command
+
+
+def _listed_command(name: str) -> Any:
+    """A command as far as the list of commands shows it."""
+    app = typer.Typer(add_completion=False)
+    app.command(name=name, help=SHORT_HELP.get(name, ""))(lambda: None)
+    return get_command(app)
 
 
 def _unavailable(reason: str) -> Any:
@@ -90,9 +116,23 @@ main = typer.Typer(
 )
 
 
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        try:
+            typer.echo(f"dovecote {version('dovecote')}")
+        except PackageNotFoundError:
+            typer.echo("dovecote, not installed: run from its source tree")
+        raise typer.Exit
+
+
 @main.callback()
-def _root() -> None:
-    """Nothing is common to all commands; this keeps `serve` a command of its own."""
+def _root(
+    *,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_show_version, is_eager=True)
+    ] = False,
+) -> None:
+    """A cache-affinity request router for fleets of LLM engine replicas."""
 
 
 @main.command()
@@ -143,22 +183,17 @@ def read_config(path: Path | None, flags: dict[str, Any], environment: Any) -> "
         ConfigError: It cannot be read or used.
     """
     from router.config import build_fleet_config, load_fleet_config  # noqa: PLC0415
+    from router.config_sources import COMMAND_LINE  # noqa: PLC0415
     from router.errors import ConfigError  # noqa: PLC0415
 
     if path is None:
-        return build_fleet_config(flags, "command line", environment)
+        return build_fleet_config({}, COMMAND_LINE, environment, flags)
     try:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            file_name=str(path), key_path="", value=str(path), problem=f"cannot be read: {error}"
-        ) from error
-    config = load_fleet_config(text, str(path), environment)
-    merged = config.model_dump(mode="json", exclude_unset=True)
-    for section, value in flags.items():
-        base = merged.get(section)
-        merged[section] = {**base, **value} if isinstance(value, dict) and isinstance(base, dict) else value
-    return build_fleet_config(merged, str(path)) if flags else config
+        problem = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
+        raise ConfigError(file_name=str(path), key_path="", value=None, problem=problem, shows_value=False) from error
+    return load_fleet_config(text, str(path), environment, flags)
 
 
 def run_router(config: "FleetConfig", log_level: str) -> None:

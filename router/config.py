@@ -13,13 +13,13 @@ from urllib.parse import SplitResult, urlsplit
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from router.config_sources import apply_environment, apply_flags, find_origin
 from router.errors import ConfigError
-from router.yaml_text import parse_yaml
+from router.yaml_text import YamlError, parse_yaml
 
 #: A configuration longer than this is refused unread.
 MAX_TEXT_CHARS = 4 << 20
-#: Environment variables that start so override the file.
-ENVIRONMENT_PREFIX = "DOVECOTE__"
+NO_WORKER = "no worker given: use --workers URL or `workers:` in --config"
 
 Port = Annotated[int, Field(strict=True, ge=0, le=65_535)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
@@ -303,83 +303,69 @@ class FleetConfig(ConfigModel):
         return self
 
 
-def load_fleet_config(text: str, file_name: str, environment: Mapping[str, str] | None = None) -> FleetConfig:
+def load_fleet_config(
+    text: str,
+    file_name: str,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> FleetConfig:
     """Parses a whole configuration or refuses it whole.
 
     Args:
         text: YAML (or JSON).
         file_name: Named in errors.
         environment: Variables of the process; only `DOVECOTE__...` is looked at.
+        flags: Values of the command line, in the shape of the file.
 
     Raises:
-        ConfigError: names file, key path, value and what would be valid.
+        ConfigError: names its source, key path, value and what would be valid.
     """
     if len(text) > MAX_TEXT_CHARS:
         problem = f"longer than {MAX_TEXT_CHARS:,} characters"
         raise ConfigError(file_name=file_name, key_path="", value=f"{len(text):,} characters", problem=problem)
     try:
         data = parse_yaml(text)
-    except ValueError as error:
-        problem = "is no valid YAML; see examples/fleet.yaml"
-        raise ConfigError(file_name=file_name, key_path="", value=str(error), problem=problem) from error
-    return build_fleet_config({} if data is None else data, file_name, environment)
+    except YamlError as error:
+        line = "" if error.line_number is None else f"line {error.line_number}"
+        problem = f"no valid YAML: {error.problem}"
+        raise ConfigError(file_name=file_name, key_path=line, value=None, problem=problem, shows_value=False) from error
+    return build_fleet_config({} if data is None else data, file_name, environment, flags)
 
 
-def build_fleet_config(data: object, file_name: str, environment: Mapping[str, str] | None = None) -> FleetConfig:
-    """As `load_fleet_config`, from values already parsed (flags of the command line)."""
+def build_fleet_config(
+    data: object,
+    file_name: str,
+    environment: Mapping[str, str] | None = None,
+    flags: Mapping[str, Any] | None = None,
+) -> FleetConfig:
+    """As `load_fleet_config`, from values already parsed."""
     if not isinstance(data, Mapping):
         problem = "the top must be a mapping with keys such as workers, policy, listen"
         raise ConfigError(file_name=file_name, key_path="", value=data, problem=problem)
-    merged = apply_environment(data, environment or {})
+    merged = apply_flags(apply_environment(data, environment or {}), flags or {})
     try:
         return FleetConfig.model_validate(merged)
     except ValidationError as error:
-        raise _to_config_error(error.errors(include_url=False)[0], file_name) from None
+        path, value, problem, shows_value = _describe(error.errors(include_url=False)[0])
+        source, name = find_origin(path, file_name, environment or {}, flags or {})
+        raise ConfigError(
+            file_name=source, key_path=name, value=value, problem=problem, shows_value=shows_value
+        ) from None
 
 
-def _to_config_error(detail: ErrorDetails, file_name: str) -> ConfigError:
+def _describe(detail: ErrorDetails) -> tuple[list[str], object, str, bool]:
+    """Key path, value and problem of a refusal, and whether there is a value to show."""
     path = [str(part) for part in detail["loc"] if not str(part).startswith("<")]
     context: dict[str, Any] = detail.get("ctx") or {}
-    value = None if detail["type"] == "missing" else detail["input"]
+    value, problem = detail["input"], detail["msg"]
     if "key" in context:
         key = context["key"]
         value = context.get("value", value.get(key) if isinstance(value, Mapping) else value)
-        path.append(key)
-    return ConfigError(file_name=file_name, key_path=".".join(path), value=value, problem=detail["msg"])
-
-
-def apply_environment(data: Mapping[Any, Any], environment: Mapping[str, str]) -> dict[Any, Any]:
-    """Values with `DOVECOTE__SECTION__KEY` variables laid over them; the arguments stay as they are.
-
-    Parts of a name are lower-cased keys, or places in a list; a value is read as YAML, so `8080` is a number.
-    """
-    merged: Any = dict(data)
-    for name in sorted(environment):
-        if name.startswith(ENVIRONMENT_PREFIX):
-            path = name.removeprefix(ENVIRONMENT_PREFIX).lower().split("__")
-            merged = _set_path(merged, path, _parse_value(name, environment[name]), name)
-    return merged  # type: ignore[no-any-return]  # the top of `data` is a mapping, and so stays
-
-
-def _parse_value(name: str, text: str) -> object:
-    try:
-        return parse_yaml(text)
-    except ValueError as error:
-        raise ConfigError(file_name="environment", key_path=name, value=text, problem="is no valid YAML") from error
-
-
-def _set_path(node: object, path: list[str], value: object, name: str) -> object:
-    """A copy of `node` with the value at the path."""
-    if not path:
-        return value
-    key, rest = path[0], path[1:]
-    if isinstance(node, Mapping):
-        return {**node, key: _set_path(node.get(key, {}), rest, value, name)}
-    if isinstance(node, list) and key.isdecimal() and int(key) < len(node):
-        place = int(key)
-        return [*node[:place], _set_path(node[place], rest, value, name), *node[place + 1 :]]
-    problem = f"there is nothing at {key!r} to override"
-    raise ConfigError(file_name="environment", key_path=name, value=value, problem=problem)
+        path += key.split(".")
+    if path == ["workers"] and detail["type"] in {"missing", "too_short"}:
+        return path, None, NO_WORKER, False
+    is_missing = detail["type"] == "missing"
+    return path, None if is_missing else value, problem, not is_missing
 
 
 def describe_schema() -> dict[str, Any]:

@@ -83,10 +83,9 @@ class ConfigError(DovecoteError):
 
     code = "invalid_config"
 
-    def __init__(self, *, file_name: str, key_path: str, value: object, problem: str) -> None:
-        shown = _SHORT.repr(value)[:MAX_VALUE_CHARS]
-        place = f"{file_name}: {key_path}" if key_path else file_name
-        super().__init__(f"{place}: {shown}: {problem}", param=key_path or None)
+    def __init__(self, *, file_name: str, key_path: str, value: object, problem: str, shows_value: bool = True) -> None:
+        parts = [file_name, key_path, _SHORT.repr(value)[:MAX_VALUE_CHARS] if shows_value else "", problem]
+        super().__init__(": ".join(part for part in parts if part), param=key_path or None)
         self.file_name = file_name
         self.key_path = key_path
         self.value = value

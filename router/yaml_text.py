@@ -20,13 +20,32 @@ class _UniqueKeyLoader(yaml.SafeLoader):
         return super().construct_mapping(node, deep=deep)
 
 
+class YamlError(ValueError):
+    """A text is no YAML that can be taken.
+
+    Args:
+        problem: What is wrong, in one line.
+        line_number: Where, counted from 1; None where the parser does not say.
+    """
+
+    def __init__(self, problem: str, line_number: int | None = None) -> None:
+        super().__init__(problem if line_number is None else f"line {line_number}: {problem}")
+        self.problem = problem
+        self.line_number = line_number
+
+
 def parse_yaml(text: str) -> object:
-    """Values of a YAML text; ValueError for whatever the parser trips over."""
+    """Values of a YAML text.
+
+    Raises:
+        YamlError: The parser trips over it.
+    """
     try:
         return yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 - a SafeLoader underneath
     except yaml.MarkedYAMLError as error:
-        line = "" if error.problem_mark is None else f"line {error.problem_mark.line + 1}: "
-        raise ValueError(f"{line}{error.problem}") from error
-    except (yaml.YAMLError, LookupError, AttributeError, TypeError, RecursionError) as error:
+        line_number = None if error.problem_mark is None else error.problem_mark.line + 1
+        raise YamlError(error.problem or "it cannot be parsed", line_number) from error
+    except (yaml.YAMLError, LookupError, AttributeError, TypeError, ValueError, RecursionError) as error:
         # A value that does not fit its explicit tag escapes the parser as a plain Python error.
-        raise ValueError(str(error)) from error
+        problem = "nested too deep" if isinstance(error, RecursionError) else str(error).partition("\n")[0]
+        raise YamlError(problem or "a value does not fit its tag") from error

@@ -15,6 +15,11 @@ from wire.dialects import decode_batch
 from wire.frames import parse_live
 from wire.malformed import Malformed
 
+EXPECTED = (
+    "a capture has one JSON object a line, whose `k` names its kind: msg (with t, sub, frames), request (i, t, body), "
+    "response (i, t, usage, body), or another that is left out"
+)
+
 
 class CaptureError(Exception):
     """The file is no capture; the message names file, line and what is wrong."""
@@ -86,25 +91,48 @@ def read_capture(name: str, lines: Iterable[str]) -> Capture:
     uncounted = 0
     for line_number, line in enumerate(lines, 1):
         try:
-            entry = msgspec.json.decode(line, type=dict[str, Any])
+            entry = _read_entry(line)
             if entry["k"] == "msg":
                 messages.append(_read_message(entry))
             elif entry["k"] == "request":
                 requests[entry["i"]] = entry
             elif entry["k"] == "response":
+                if entry["i"] not in requests:
+                    raise _NoEntryError("a response without its request")
                 exchange = _read_exchange(requests.pop(entry["i"]), entry)
                 uncounted += exchange is None
                 exchanges.extend([exchange] if exchange is not None else [])
-        except (msgspec.MsgspecError, KeyError, TypeError, ValueError, AttributeError) as error:
-            raise CaptureError(f"{name}, line {line_number}: not an entry of a capture ({error!r})") from error
+        except _NO_ENTRY as error:
+            raise CaptureError(f"{name}, line {line_number}: {_say_problem(error)}; {EXPECTED}") from error
     return Capture(name, tuple(messages), tuple(exchanges), uncounted)
+
+
+class _NoEntryError(ValueError):
+    """A line is no entry; the message says why."""
+
+
+#: What a line can raise that is no entry: its values are of any type.
+_NO_ENTRY = (KeyError, TypeError, ValueError, AttributeError, OverflowError)
+
+
+def _say_problem(error: Exception) -> str:
+    if isinstance(error, _NoEntryError):
+        return str(error)
+    return f"{error.args[0]} is missing" if isinstance(error, KeyError) else "a value is not of its type"
+
+
+def _read_entry(line: str) -> dict[str, Any]:
+    try:
+        return msgspec.json.decode(line, type=dict[str, Any])
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise _NoEntryError("no JSON object") from error
 
 
 def _read_message(entry: dict[str, Any]) -> Message:
     try:
         frames = tuple(base64.b64decode(frame, validate=True) for frame in entry["frames"])
     except binascii.Error as error:
-        raise ValueError(f"frames are not base64: {error}") from error
+        raise _NoEntryError("the frames are not base64") from error
     live = parse_live(frames)
     batch = live if isinstance(live, Malformed) else decode_batch(live.payload)
     if isinstance(batch, Malformed):

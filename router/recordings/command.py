@@ -5,10 +5,12 @@ from typing import Annotated
 
 import typer
 
-from router.recordings.capture import CaptureError, read_capture
+from router.recordings.capture import EXPECTED, CaptureError, read_capture
 from router.recordings.check import CaptureReport, RecordingCheck
 
-recordings = typer.Typer(name="recordings", help="Captures of real engines.", no_args_is_help=True)
+recordings = typer.Typer(
+    name="recordings", add_completion=False, help="Captures of real engines.", no_args_is_help=True
+)
 
 
 @recordings.callback()
@@ -25,14 +27,23 @@ def check(
     for path in files:
         try:
             with path.open(encoding="utf-8") as lines:
-                report = RecordingCheck(read_capture(path.name, lines)).run()
+                report = RecordingCheck(read_capture(str(path), lines)).run()
         except (OSError, UnicodeDecodeError, CaptureError) as error:
-            typer.echo(f"cannot read {path}: {error}", err=True)
+            typer.echo(f"error: {_say(path, error)}", err=True)
             raise typer.Exit(2) from error
         typer.echo(render(report))
         is_explained &= report.is_explained
     if not is_explained:
         raise typer.Exit(1)
+
+
+def _say(path: Path, error: Exception) -> str:
+    """What is wrong with a file, in our words."""
+    if isinstance(error, CaptureError):
+        return str(error)
+    if isinstance(error, OSError):
+        return f"{path} cannot be read: {error.strerror}"
+    return f"{path} is no capture: it is not UTF-8 text; {EXPECTED}"
 
 
 def render(report: CaptureReport) -> str:

@@ -53,14 +53,34 @@ def test_a_bad_configuration_stops_with_file_key_and_value(tmp_path):
     assert result.exit_code == 2
     assert "limts" in result.stderr
     assert "limits" in result.stderr
-    with pytest.raises(ConfigError, match="cannot be read"):
-        cli.read_config(tmp_path / "absent.yaml", {}, {})
+
+
+def test_a_file_that_cannot_be_read_is_named_once(tmp_path):
+    path = tmp_path / "absent.yaml"
+    with pytest.raises(ConfigError) as caught:
+        cli.read_config(path, {}, {})
+    assert str(caught.value) == f"{path}: cannot be read: No such file or directory"
+    path.write_bytes(b"\xff")
+    with pytest.raises(ConfigError, match=r"absent\.yaml: is not UTF-8 text$"):
+        cli.read_config(path, {}, {})
+
+
+def test_workers_of_the_command_line_serve_a_file_without_any(tmp_path):
+    path = tmp_path / "fleet.yaml"
+    path.write_text("listen: {port: 9000}\n")
+    config = cli.read_config(path, cli.flags_to_values(None, None, ["http://a:1"], None, None), {})
+    assert (config.listen.port, config.workers[0].url) == (9000, "http://a:1")
+
+
+def test_flags_go_before_the_environment_without_a_file_too():
+    flags = cli.flags_to_values(9002, None, ["http://a:1"], None, None)
+    assert cli.read_config(None, flags, {"DOVECOTE__LISTEN__PORT": "9001"}).listen.port == 9002
 
 
 def test_serving_without_workers_says_what_is_missing():
     result = run("serve", "--port", "0")
     assert result.exit_code == 2
-    assert "workers" in result.stderr
+    assert "no worker given: use --workers URL or `workers:` in --config" in result.stderr
 
 
 @pytest.fixture
@@ -105,6 +125,41 @@ def test_a_command_whose_packages_are_missing_says_what_to_install(monkeypatch, 
     assert result.exit_code == 1
     assert words in result.stderr
     assert run("--help").exit_code == 0
+
+
+def test_the_list_of_commands_imports_none_of_them():
+    code = (
+        "import sys, router.cli, typer.testing as t; r = t.CliRunner().invoke(router.cli.main, ['--help']);"
+        "print([m for m in sys.modules if m.split('.')[0] in ('simulator', 'engine_shim')], r.exit_code)"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[] 0"
+
+
+@pytest.mark.parametrize("name", sorted(cli.SHORT_HELP))
+def test_the_list_of_commands_says_what_each_says_of_itself(name):
+    offered = cli._offered()
+    if name not in offered:
+        pytest.skip("the distribution is not installed")
+    assert cli.load_command(offered[name]).help.strip().splitlines()[0] == cli.SHORT_HELP[name]
+
+
+def test_every_offered_command_has_a_line_in_the_list():
+    assert set(cli._offered()) <= set(cli.SHORT_HELP)
+
+
+def test_the_version_is_printed():
+    result = run("--version")
+    assert result.exit_code == 0
+    assert result.stdout.startswith("dovecote")
+
+
+def test_no_command_has_options_about_shell_completion(offered):
+    app = typer.Typer()
+    app.command("one")(lambda: None)
+    app.command("two")(lambda: None)
+    offered("numbers", app=app)
+    assert "completion" not in run("numbers", "--help").stdout
 
 
 def test_without_an_installed_distribution_there_is_serve(monkeypatch):

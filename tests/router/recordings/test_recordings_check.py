@@ -261,14 +261,27 @@ def test_the_command_exits_with_one_when_something_is_unexplained(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "line", ["not json", "[]", "{}", '{"k":"msg","t":1,"sub":0,"frames":["%"]}', '{"k":"response","i":9}']
+    ("line", "problem"),
+    [
+        ("not json", "no JSON object"),
+        ("[]", "no JSON object"),
+        pytest.param("[" * 100_000, "no JSON object", id="nested"),
+        ("{}", "k is missing"),
+        ('{"k":"msg","t":1,"sub":0,"frames":["%"]}', "the frames are not base64"),
+        ('{"k":"msg","t":1,"sub":1e999,"frames":[]}', "no JSON object"),
+        ('{"k":"msg","t":1,"sub":"x","frames":[]}', "a value is not of its type"),
+        ('{"k":"msg","t":1,"frames":[]}', "sub is missing"),
+        ('{"k":"response","i":9}', "a response without its request"),
+        ('{"k":"response","i":[]}', "a value is not of its type"),
+    ],
 )
-def test_a_file_that_is_no_capture_is_refused_by_file_and_line(tmp_path, line):
+def test_a_file_that_is_no_capture_is_refused_by_file_and_line(tmp_path, line, problem):
     path = tmp_path / "broken.jsonl"
     path.write_text('{"k":"scenario","t":0}\n' + line, encoding="utf-8")
     result = run(path)
     assert result.exit_code == 2
-    assert "broken.jsonl, line 2" in result.output
+    assert f"broken.jsonl, line 2: {problem}; a capture has one JSON object a line" in result.output
+    assert "Error" not in result.output
     with pytest.raises(CaptureError):
         read_capture("broken.jsonl", path.read_text(encoding="utf-8").splitlines())
 
@@ -276,4 +289,12 @@ def test_a_file_that_is_no_capture_is_refused_by_file_and_line(tmp_path, line):
 def test_a_file_that_is_not_there_is_said(tmp_path):
     result = run(tmp_path / "none.jsonl")
     assert result.exit_code == 2
-    assert "cannot read" in result.output
+    assert result.output == f"error: {tmp_path / 'none.jsonl'} cannot be read: No such file or directory\n"
+
+
+def test_a_file_that_is_no_text_is_said(tmp_path):
+    path = tmp_path / "picture.jsonl"
+    path.write_bytes(b"\xff\xfe")
+    result = run(path)
+    assert result.exit_code == 2
+    assert "picture.jsonl is no capture: it is not UTF-8 text; a capture has" in result.output
