@@ -53,6 +53,8 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
     gaps: int
     replays: int
     resets: int
+    #: Times that events were lost for good.
+    losses: int
 
 
 class RankMetrics(msgspec.Struct, frozen=True):
@@ -143,6 +145,7 @@ class _StreamCollector(Collector):
             ("event_gaps", "Gaps in the numbers of event batches.", "gaps"),
             ("event_replays", "Replays asked of engines.", "replays"),
             ("event_resets", "Streams begun again: restarted engine, lost connection.", "resets"),
+            ("event_losses", "Times that events were lost for good, so that credit is a lower bound.", "losses"),
         ):
             family = CounterMetricFamily(PREFIX + name, text, labels=RANK)
             for view in views:

@@ -361,7 +361,7 @@ class EventFeed:
             link = RankLink(self._context, source)
         except (zmq.ZMQError, ValueError) as error:
             _log.error(
-                "event_socket_refused worker=%s dp_rank=%d endpoint=%s error=%r",
+                "event_socket_refused worker=%s dp_rank=%d endpoint=%a error=%a",
                 source.target.worker, source.target.dp_rank, source.endpoint, str(error),
             )  # fmt: skip
             return

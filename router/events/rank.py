@@ -173,6 +173,7 @@ class FedRank:
             gaps=counters.gaps,
             replays=counters.replays,
             resets=counters.resets,
+            losses=counters.losses,
         )
 
     def _is_of_this_rank(self, header: SnapshotHeader) -> bool:

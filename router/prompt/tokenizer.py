@@ -125,5 +125,5 @@ def load_tokenizer(folder: Path, *, cache: SegmentCache | None = None) -> Tokeni
         raise ValueError(f"{path}: not a tokenizer: {error}") from error
     fast = build_fast_encoder(model)
     if isinstance(fast, str):
-        _log.info("tokenizer_without_fast_path file=%s reason=%r", path, fast)
+        _log.info("tokenizer_without_fast_path file=%a reason=%a", str(path), fast)
     return Tokenizer(model, cache=cache, fast=None if isinstance(fast, str) else fast)

@@ -11,6 +11,7 @@ from publisher_fake import BLOCK_TOKENS, Publisher, removed, stored, tokens
 from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
 from prefix_index.trust import Trust
 from router.events import EventFeed, RankSource
+from router.metrics import RouterMetrics
 from wire.block_hash import namespace_seed
 from wire.ids import Target, WorkerId
 
@@ -238,6 +239,11 @@ def test_corrupt_frames_and_payloads_are_counted_and_the_stream_goes_on(fleet):
     assert sum(count for reason, count in skipped.items() if reason.startswith("frame")) == 2
     assert skipped["malformed batch"] == 1
     # A batch that cannot be read may have held anything.
+    assert fleet.view().losses == 1
+    metrics = RouterMetrics()
+    metrics.watch_streams(fleet.feed.to_views)
+    page = metrics.to_text().decode()
+    assert 'dovecote_router_event_losses_total{dp_rank="0",worker="w"} 1.0' in page
     assert fleet.view().trust is not Trust.EXACT
     assert fleet.feed.find_evidence(TARGET, 1, time.monotonic()).cleared
     engine.start()
@@ -280,6 +286,8 @@ def test_an_engine_that_connects_finds_the_router_bound(fleet):
 def test_an_address_that_cannot_be_used_leaves_the_rank_without_credit(fleet, caplog, source):
     fleet.feed.connect(RankSource(target=TARGET, model=MODEL, **source))
     wait_until(lambda: "event_socket_refused" in caplog.text)
+    # Whoever writes it down, in whatever encoding, can do so.
+    assert caplog.text.isascii()
     assert fleet.feed.find_trust(TARGET) is Trust.LOST
     other = Target(WorkerId("w"), 1)
     engine = fleet.publisher()
