@@ -38,6 +38,9 @@ class StreamReport(msgspec.Struct, frozen=True):
     reset_reason: str | None = None
     #: Events were lost for good: what the rank held before counts only as far as later events show it again.
     doubted: bool = False
+    #: Of these losses, one came before the batches of `applied`; the others within or after them.
+    doubted_first: bool = False
+    doubted_later: bool = False
     #: Batches that were applied, in order.
     applied: tuple[EventBatch, ...] = ()
 
@@ -282,6 +285,7 @@ class RankStream:
         self.counters.snapshots_asked += step.ask_snapshot is not None
         losses = self.counters.losses
         self._judge(step)
+        losses_first = self.counters.losses - losses
         changes = tuple(self._apply_all(step.apply))
         if step.apply:
             self.last_batch_s = now_s
@@ -291,6 +295,8 @@ class RankStream:
             ask_snapshot=step.ask_snapshot,
             reset_reason=step.reset_reason,
             doubted=self.counters.losses > losses,
+            doubted_first=losses_first > 0,
+            doubted_later=self.counters.losses > losses + losses_first,
             applied=tuple(item.batch for item in step.apply if isinstance(item.batch, EventBatch)),
         )
 

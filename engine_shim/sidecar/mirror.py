@@ -137,10 +137,13 @@ class RankMirror:
         if report.reset_reason is not None:
             self.engine_lives += 1
             entries.append(self._publish((AllBlocksCleared(),), self._wall_clock()))
+        if report.doubted_first:
+            self._losses += 1
+            entries.append(self._publish((), self._wall_clock()))
         for batch in report.applied:
             self._watch_groups(batch)
             entries.append(self._publish(batch.events, batch.ts_s))
-        if report.doubted:
+        if report.doubted_later:
             self._losses += 1
         if self._note != self._said:
             entries.append(self._publish((), self._wall_clock()))
