@@ -68,7 +68,9 @@ class Router:
         self.metrics.watch_streams(self.events.to_views)
         self.metrics.watch_inflight(self._count_running)
         self.metrics.watch_health(self.fleet.find_health)
+        self.metrics.watch_parity(self.fleet.find_parity)
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
+        self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""

@@ -97,6 +97,9 @@ class RouterMetrics:
         self.prompt_cache_tokens = Gauge(
             PREFIX + "prompt_cache_tokens", "Tokens held for incremental tokenization.", registry=self.registry
         )
+        self.prompt_cache_bytes = Gauge(
+            PREFIX + "prompt_cache_bytes", "Bytes held for incremental tokenization.", registry=self.registry
+        )
 
     def of_rank(self, target: Target) -> "RankMetrics":
         """Counters of one rank, looked up once; the fleet bounds how many there are."""
@@ -119,6 +122,10 @@ class RouterMetrics:
     def watch_inflight(self, read: Callable[[], Mapping[Target, int]]) -> None:
         """Show the running requests of each rank; `read` is called at each scrape."""
         self.registry.register(_InflightCollector(read))
+
+    def watch_parity(self, read: Callable[[], Mapping[WorkerId, str]]) -> None:
+        """Show what the last comparison of ids gave; `read` is called at each scrape."""
+        self.registry.register(_ParityCollector(read))
 
     def watch_health(self, read: Callable[[], Mapping[WorkerId, bool]]) -> None:
         """Show each worker's health; `read` is called at each scrape."""
@@ -189,6 +196,21 @@ class _InflightCollector(Collector):
         family = GaugeMetricFamily(PREFIX + "inflight_requests", "Requests placed and not ended.", labels=RANK)
         for target, count in sorted(self._read().items()):
             family.add_metric(rank_labels(target), count)
+        yield family
+
+
+class _ParityCollector(Collector):
+    def __init__(self, read: Callable[[], Mapping[WorkerId, str]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            PREFIX + "worker_parity",
+            "1 for what the last comparison of a worker's ids with the router's gave.",
+            labels=("worker", "parity"),
+        )
+        for worker, parity in sorted(self._read().items()):
+            family.add_metric((worker, parity), 1.0)
         yield family
 
 

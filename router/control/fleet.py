@@ -17,7 +17,7 @@ import httpx
 from router.config import FleetConfig
 from router.control.engine_client import EngineClient
 from router.control.health import HealthGate
-from router.control.parity import probe_parity
+from router.control.parity import PARITY_EVERY_REQUESTS, Parity, probe_parity
 from router.control.worker import Worker
 from router.placement.placer import Placer
 from router.placement.stimuli import FleetChanged, LoadReported
@@ -66,8 +66,10 @@ class FleetWatch:
         events: EventsPort,
         prompts: PromptCatalogue,
         clock: Callable[[], float] = time.monotonic,
+        parity_every_requests: int = PARITY_EVERY_REQUESTS,
     ) -> None:
         self._config = config
+        self._parity_every_requests = parity_every_requests
         self._placer = placer
         self._events = events
         self._prompts = prompts
@@ -122,6 +124,18 @@ class FleetWatch:
         """Whether each worker may get requests."""
         return {name: worker.is_usable for name, worker in self.workers.items()}
 
+    def find_parity(self) -> dict[WorkerId, str]:
+        """What the last comparison of ids gave for each worker."""
+        return {name: worker.parity for name, worker in self.workers.items()}
+
+    def count_placed(self, worker: WorkerId) -> None:
+        """A request was placed there; after so many its ids are compared again."""
+        known = self.workers.get(worker)
+        if known is not None:
+            known.requests_since_parity += 1
+            if known.requests_since_parity == self._parity_every_requests:
+                self._urgent[worker].set()
+
     def report_unreachable(self, worker: WorkerId) -> None:
         """A request found nobody listening: out at once, and probed soon."""
         known = self.workers.get(worker)
@@ -162,6 +176,8 @@ class FleetWatch:
         problem = await client.probe()
         if problem is None and (was_suspect or not worker.gate.healthy or probe_number % FACTS_EVERY_PROBES == 0):
             problem = await self._read_facts(worker, client)
+        if problem is None and self._is_parity_due(worker, probe_number):
+            await self._compare_again(worker, client)
         worker.problem = problem
         if problem is not None and not worker.gate.was_healthy:
             self._tell_absence(worker)
@@ -189,6 +205,8 @@ class FleetWatch:
             _log.error("worker_refused worker=%s reason=%r", worker.id, worker.refused)
         if before is not None and before.start_mark != facts.start_mark:
             _log.warning("worker_restarted worker=%s", worker.id)
+            for target in worker.targets:
+                self._prompts.approximate.forget(target)
         await self._register_prompts(worker, client)
         self._follow(worker, is_restarted=before is not None)
         if worker.gate.healthy:
@@ -197,8 +215,27 @@ class FleetWatch:
             self._tell_placement()
         return None
 
+    def _is_parity_due(self, worker: Worker, probe_number: int) -> bool:
+        """After so many requests, and now and then while it stands against the worker."""
+        if worker.requests_since_parity >= self._parity_every_requests:
+            return True
+        return worker.parity == Parity.FAILED and probe_number % FACTS_EVERY_PROBES == 0
+
+    async def _compare_again(self, worker: Worker, client: EngineClient) -> None:
+        before = worker.no_credit
+        await self._register_prompts(worker, client)
+        if worker.no_credit != before:
+            if worker.no_credit is None:
+                _log.info("cache_credit_again worker=%s parity=%s", worker.id, worker.parity)
+            self._follow(worker, is_restarted=False)
+
     async def _register_prompts(self, worker: Worker, client: EngineClient) -> None:
         """Find the worker's tokenizer and compare its ids with the engine's."""
+        await self._compare(worker, client)
+        self._prompts.approximate.admit(worker.id, admitted=worker.describe_credit() == "approximate")
+
+    async def _compare(self, worker: Worker, client: EngineClient) -> None:
+        worker.requests_since_parity = 0
         facts = worker.facts
         if facts is None or not facts.models:
             return
@@ -208,7 +245,7 @@ class FleetWatch:
             self._refuse_credit(worker, prompter)
             return
         worker.parity = await probe_parity(client, prompter, facts.models[0])
-        if worker.parity == "failed":
+        if worker.parity == Parity.FAILED:
             self._refuse_credit(worker, "its ids of a prompt differ from the router's (parity failed)")
             return
         worker.no_credit = None
@@ -273,6 +310,7 @@ class FleetWatch:
         _log.warning("worker_unhealthy worker=%s reason=%r", worker.id, worker.problem)
         for target in worker.targets:
             self._events.lose(target)
+            self._prompts.approximate.forget(target)
         self._tell_placement(without=worker.id)
         self._tell_placement()
 

@@ -1,39 +1,97 @@
-"""Whether router and engine make the same ids of a prompt: asked once, when a worker is registered.
+"""Whether router and engine make the same ids of a prompt: asked when a worker is registered, and ever again.
 
-A worker whose ids differ earns no cache credit: with other ids every prediction would be wrong. The first worker
-that answers also settles how tool call arguments reach its template, which engines do in two ways.
+A worker whose ids differ earns no cache credit until they agree: with other ids every prediction would be wrong. The
+first engine that answers also settles what happens to messages and tools before its template, which engines do in
+several ways. Engines that tokenize only text are asked for that.
 """
 
+import asyncio
+from collections.abc import Sequence
+from enum import StrEnum
 from typing import Any, Protocol
 
-from router.prompt import Prompter, PromptInput, Unrenderable
-from router.prompt.template import ArgumentForm
+import msgspec
 
-_TOOLS = [
-    {
-        "type": "function",
-        "function": {
-            "name": "read_file",
-            "description": "Read a file — text only",
-            "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
-        },
-    }
-]
+from router.prompt import Prompter, PromptInput
+from router.prompt.engine_form import EngineForm, iter_forms
+
+#: A worker is asked again after so many requests.
+PARITY_EVERY_REQUESTS = 1_000
+
+_READ = {
+    "type": "function",
+    "function": {
+        "name": "read_file",
+        "description": "Read a file — text only",
+        "parameters": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
+    },
+}
+_TOOLS = [_READ]
+#: Nothing but what is needed, and the parameters first: shows whether an engine writes definitions anew.
+_BARE_TOOLS = [{"type": "function", "function": {"parameters": {"type": "object", "properties": {}}, "name": "stop"}}]
 _CALL = {"id": "c1", "type": "function", "function": {"name": "read_file", "arguments": '{"path":"a/é.py", "n": 1}'}}
-#: Messages and tools in the shapes that agents send; each must come out the same.
-BATTERY: tuple[tuple[list[dict[str, Any]], list[dict[str, Any]] | None], ...] = (
-    ([{"role": "user", "content": "Hello  there,\n\n  世界 🐦 'tis 12345!"}], None),
-    ([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "<|im_end|> spelled out\t"}], None),
-    ([{"role": "system", "content": "Use tools."}, {"role": "user", "content": "Read a"}], _TOOLS),
-    (
-        [
-            {"role": "user", "content": "Read a"},
-            {"role": "assistant", "content": "", "tool_calls": [_CALL]},
-            {"role": "tool", "tool_call_id": "c1", "content": "x = 1\n"},
-        ],
+_RESULT = {"role": "tool", "tool_call_id": "c1", "content": "x = 1\n"}
+_HELLO = "Hello  there,\n\n  世界 🐦 'tis 12345!"
+
+
+class Case(msgspec.Struct, frozen=True):
+    """One request in a shape that agents send; it must come out the same."""
+
+    messages: list[dict[str, Any]]
+    tools: list[dict[str, Any]] | None = None
+    #: Further fields, equal for the engine and the router.
+    more: dict[str, Any] = {}
+    #: Body fields without which the case says nothing; where it differs, prompts with them earn no credit.
+    fields: frozenset[str] = frozenset()
+
+    def to_body(self, model: str) -> dict[str, Any]:
+        """What the engine is asked."""
+        body: dict[str, Any] = {"model": model, "messages": self.messages, **self.more}
+        return body if self.tools is None else {**body, "tools": self.tools}
+
+    def to_input(self) -> PromptInput:
+        """What the prompter is asked."""
+        more = {name: value for name, value in self.more.items() if name != "chat_template_kwargs"}
+        options = self.more.get("chat_template_kwargs")
+        return PromptInput(messages=self.messages, tools=self.tools, template_options=options, **more)
+
+
+BATTERY: tuple[Case, ...] = (
+    Case([{"role": "user", "content": _HELLO}]),
+    Case([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "<|im_end|> spelled out\t"}]),
+    Case([{"role": "system", "content": "Use tools."}, {"role": "user", "content": "Read a"}], _TOOLS),
+    Case([{"role": "user", "content": "Stop"}], _BARE_TOOLS),
+    Case(
+        [{"role": "user", "content": "Read a"}, {"role": "assistant", "content": "", "tool_calls": [_CALL]}, _RESULT],
         _TOOLS,
     ),
+    Case(
+        [{"role": "user", "content": "Read a"}, {"role": "assistant", "content": None, "tool_calls": [_CALL]}, _RESULT],
+        _TOOLS,
+    ),
+    Case([{"role": "user", "content": [{"type": "text", "text": "in"}, {"type": "text", "text": "parts"}]}]),
+    Case(
+        [{"role": "user", "content": "Count"}, {"role": "assistant", "content": "one, two,"}],
+        more={"continue_final_message": True, "add_generation_prompt": False},
+        fields=frozenset({"continue_final_message"}),
+    ),
+    Case(
+        [{"role": "user", "content": "Hi"}],
+        more={"chat_template_kwargs": {"enable_thinking": False}},
+        fields=frozenset({"chat_template_kwargs"}),
+    ),
 )
+
+
+class Parity(StrEnum):
+    """What came of a comparison."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    #: The engine does not tokenize.
+    UNKNOWN = "unknown"
+    #: The engine tokenizes only text: the ids of that agree, its rendering was not seen.
+    TEXT_ONLY = "text_only"
 
 
 class TokenizeClient(Protocol):
@@ -43,29 +101,52 @@ class TokenizeClient(Protocol):
         """The engine's ids, None where it does not say."""
 
 
-async def probe_parity(client: TokenizeClient, prompter: Prompter, model: str) -> str:
-    """`passed`, `failed`, or `unknown` where the engine does not tokenize messages."""
-    verdict = "unknown"
-    for messages, tools in BATTERY:
-        request: dict[str, Any] = {"model": model, "messages": messages}
-        if tools is not None:
-            request["tools"] = tools
-        ids = await client.tokenize(request)
-        if ids is None:
+async def probe_parity(client: TokenizeClient, prompter: Prompter, model: str) -> Parity:
+    """Compare the ids of the battery."""
+    answers: list[tuple[Case, list[int]]] = []
+    for case in BATTERY:
+        ids = await client.tokenize(case.to_body(model))
+        if ids is not None:
+            answers.append((case, ids))
+    if not answers:
+        return await _probe_text(client, prompter, model)
+    return await asyncio.to_thread(_settle, prompter, answers)
+
+
+async def _probe_text(client: TokenizeClient, prompter: Prompter, model: str) -> Parity:
+    verdict = Parity.UNKNOWN
+    for case in BATTERY:
+        text = prompter.render(case.to_input())
+        if not isinstance(text, str):
             continue
-        if not _settle(prompter, PromptInput(messages=messages, tools=tools), ids):
-            return "failed"
-        verdict = "passed"
+        ids = await client.tokenize({"model": model, "prompt": text, "add_special_tokens": False})
+        if ids is None:
+            return verdict
+        if prompter.tokenizer.encode(text).tolist() != ids:
+            return Parity.FAILED
+        verdict = Parity.TEXT_ONLY
     return verdict
 
 
-def _settle(prompter: Prompter, request: PromptInput, ids: list[int]) -> bool:
-    """Whether the prompter gives these ids, in the form it uses or in the other, which it then keeps."""
-    kept = prompter.argument_form
-    for form in (kept, *(form for form in ArgumentForm if form is not kept)):
-        prompter.argument_form = form
-        prompt = prompter.prepare(request)
-        if not isinstance(prompt, Unrenderable) and list(prompt.token_ids) == ids:
-            return True
-    prompter.argument_form = kept
-    return False
+def _settle(prompter: Prompter, answers: Sequence[tuple[Case, list[int]]]) -> Parity:
+    """Whether the prompter gives these ids, in its form or, before it has one, in some form, which it then keeps."""
+    needed = [(case, ids) for case, ids in answers if not case.fields]
+    extra = [(case, ids) for case, ids in answers if case.fields]
+    forms = [prompter.form] if prompter.is_settled else [prompter.form, *iter_forms()]
+    right = [form for form in dict.fromkeys(forms) if all(_agrees(prompter, form, *one) for one in needed)]
+    if not right or not any(_is_rendered(prompter, right[0], case) for case, _ in answers):
+        return Parity.FAILED
+    best = max(right, key=lambda form: sum(_agrees(prompter, form, *one) for one in extra))
+    wrong = [case.fields for case, ids in extra if not _agrees(prompter, best, case, ids)]
+    prompter.settle(best, opaque_fields=frozenset().union(*wrong))
+    return Parity.PASSED
+
+
+def _agrees(prompter: Prompter, form: EngineForm, case: Case, ids: list[int]) -> bool:
+    """Whether the ids are the same; a case that is not rendered here earns no credit, so it cannot be wrong."""
+    text = prompter.render(case.to_input(), form)
+    return not isinstance(text, str) or prompter.tokenizer.encode(text).tolist() == ids
+
+
+def _is_rendered(prompter: Prompter, form: EngineForm, case: Case) -> bool:
+    return isinstance(prompter.render(case.to_input(), form), str)

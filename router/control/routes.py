@@ -135,6 +135,7 @@ def _describe(worker: Worker, streams: Mapping[Target, StreamView], inflight: Ma
         "capacity_tokens": None if facts is None else facts.capacity_tokens,
         "version": None if facts is None else facts.version,
         "parity": worker.parity,
+        "cache_credit": worker.describe_credit(),
         "no_cache_credit": worker.explain_no_credit(),
         "ranks": [_describe_rank(target, streams.get(target), inflight.get(target, 0)) for target in worker.targets],
     }

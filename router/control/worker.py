@@ -28,6 +28,8 @@ class Worker:
         self.no_credit: str | None = None
         #: Whether its ids for a prompt were compared with the router's: `passed`, `failed`, `unknown`.
         self.parity = "unknown"
+        #: Requests placed on it since that was last compared.
+        self.requests_since_parity = 0
         #: Something else than a probe spoke for a restart since the last one.
         self.is_suspect = False
         #: What the last failed probe said; None while it answers.
@@ -101,6 +103,12 @@ class Worker:
         if self.config.events is EventsMode.OFF:
             return "its events are switched off in the configuration"
         return None if isinstance(self.config.events, EventSource) else self.facts.events_absent
+
+    def describe_credit(self) -> str:
+        """What cache credit of its ranks rests on: `exact`, `approximate` or `none`."""
+        if self.facts is None or self.parity == "failed":
+            return "none"
+        return "exact" if self.explain_no_credit() is None else "approximate"
 
     def find_tokenizer(self, configured: str | None) -> Path | str:
         """Folder of its tokenizer, or in words why there is none."""

@@ -13,6 +13,8 @@ class Accuracy(StrEnum):
     LOWER_BOUND = "lower_bound"
     N_GREATER_1 = "n_greater_1"
     UNEXPLAINED = "unexplained"
+    #: Predicted from chunks of text: a guess, whatever came of it.
+    APPROXIMATE = "approximate"
 
 
 def classify(predicted: int, actual: int, *, trust: Trust, raced: bool = False, choices: int = 1) -> Accuracy:

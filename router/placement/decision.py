@@ -30,6 +30,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     hoped_cached_tokens: int = 0
     #: In words.
     reason: str
+    #: What the cached tokens rest on: `exact`, `approximate`, or in words why they are fewer or none.
+    credit: str = "exact"
     #: Costs of every rank that was considered; None where none could be.
     costs: CostTable | None = None
 

@@ -216,6 +216,7 @@ class Placer:
             predicted_cached_tokens=view.overlap_tokens,
             hoped_cached_tokens=view.usable_overlap_tokens - view.overlap_tokens,
             reason=reason,
+            credit="approximate" if choice.target in arrival.approximate else arrival.credit,
             costs=choice.costs,
         )
 

@@ -64,6 +64,10 @@ class RequestArrived(msgspec.Struct, frozen=True, kw_only=True):
     chain_hashes: tuple[int, ...] = ()
     #: Tokens a hash of `chain_hashes` stands for.
     chain_block_tokens: int = 0
+    #: What the overlaps rest on, in words.
+    credit: str = "exact"
+    #: Ranks whose overlap is a guess from chunks of text.
+    approximate: frozenset[Target] = frozenset()
 
 
 class FirstToken(msgspec.Struct, frozen=True, kw_only=True):

@@ -58,7 +58,7 @@ class ApproximateReuse:
     def __init__(self, *, max_chunks: int = MAX_CHUNKS) -> None:
         self._max_chunks = max_chunks
         self._chunks: dict[Target, OrderedDict[int, None]] = {}
-        self._refused: set[WorkerId] = set()
+        self._admitted: set[WorkerId] = set()
         #: Bytes of text a token stands for, learned from answers.
         self.bytes_per_token = BYTES_PER_TOKEN
 
@@ -70,14 +70,14 @@ class ApproximateReuse:
         """Length of a prompt of that many bytes."""
         return max(1, round(size_bytes / self.bytes_per_token))
 
-    def find_reuse(self, chain: TextChain) -> dict[Target, int]:
-        """Tokens of the prompt that each rank is likely to hold; only ranks with some."""
-        reuse = {}
-        for target, held in self._chunks.items():
-            count = 0 if target.worker in self._refused else _count_held(held, chain.hashes)
-            if count:
-                reuse[target] = int(count * CHUNK_BYTES / self.bytes_per_token)
-        return reuse
+    def find_reuse(self, chain: TextChain, prompt_tokens: int) -> dict[Target, int]:
+        """Tokens that each admitted rank is likely to hold of a prompt of that length; 0 included."""
+        per_chunk = prompt_tokens * CHUNK_BYTES / max(1, chain.size_bytes)
+        return {
+            target: min(prompt_tokens - 1, int(_count_held(held, chain.hashes) * per_chunk))
+            for target, held in self._chunks.items()
+            if target.worker in self._admitted
+        }
 
     def learn(self, target: Target, chain: TextChain, *, prompt_tokens: int | None, cached_tokens: int | None) -> None:
         """A rank answered.
@@ -105,12 +105,23 @@ class ApproximateReuse:
         """A rank's cache is gone."""
         self._chunks.pop(target, None)
 
-    def refuse(self, worker: WorkerId, *, refused: bool) -> None:
-        """Give a worker's ranks no credit, or again some."""
-        if refused:
-            self._refused.add(worker)
-        else:
-            self._refused.discard(worker)
+    @property
+    def is_needed(self) -> bool:
+        """Whether any worker gets credit this way."""
+        return bool(self._admitted)
+
+    def admits(self, worker: WorkerId) -> bool:
+        """Whether a worker's ranks get credit this way."""
+        return worker in self._admitted
+
+    def admit(self, worker: WorkerId, *, admitted: bool) -> None:
+        """Give a worker's ranks credit this way, or none; what they were thought to hold is then forgotten."""
+        if admitted:
+            self._admitted.add(worker)
+            return
+        self._admitted.discard(worker)
+        for target in [target for target in self._chunks if target.worker == worker]:
+            del self._chunks[target]
 
     def _learn_length(self, bytes_per_token: float) -> None:
         low, high = _PLAUSIBLE_BYTES

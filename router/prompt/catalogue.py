@@ -19,8 +19,6 @@ from router.prompt.prompter import Foresight, Prompter, PromptInput, Unrenderabl
 INLINE_BYTES = 16 << 10
 #: Credit of a prompt whose chains are those of its tokens.
 EXACT = "exact"
-#: Credit from chunks of text.
-APPROXIMATE = "approximate"
 #: Credit of a chat with media.
 UP_TO_MEDIA = "exact up to the first message with media; what follows is not known and not credited"
 
@@ -41,12 +39,19 @@ class PreparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     #: One chain a block size; empty without exact credit.
     chains: tuple[BlockChain, ...] = ()
-    #: Chunks of its text, only where there are no chains.
+    #: Chunks of its text, where there are no chains or some worker has no events.
     text: TextChain | None = None
     #: Why there is no exact credit: a closed word; None where there is.
     uncredited: str | None = None
     #: What its credit rests on, in words.
     credit: str = EXACT
+
+    @property
+    def head_hashes(self) -> tuple[int, ...]:
+        """Chained hashes that tell conversations apart: of tokens, else of text."""
+        if self.chains:
+            return self.chains[0].hashes
+        return () if self.text is None else self.text.hashes
 
     @property
     def is_partial(self) -> bool:
@@ -124,29 +129,31 @@ class PromptCatalogue:
         sizes: list[int],
     ) -> PreparedPrompt:  # fmt: skip
         if prompts is None:
-            return self._approximate(model, None, request, "no_tokenizer")
+            return self._without_chains(self._chain_text(model, None, request), "no_tokenizer")
         prompt = prompts.prompter.prepare(request, foresight)
+        text = self._chain_text(model, prompts, request) if self.approximate.is_needed else None
         if isinstance(prompt, Unrenderable):
-            return self._approximate(model, prompts, request, prompt.reason)
+            return self._without_chains(text or self._chain_text(model, prompts, request), prompt.reason)
         chains = tuple(
             prompts.prompter.find_chain(prompt, block_tokens=size, model=prompts.base, adapter=prompts.adapter)
             for size in sizes
         )
         if prompt.whole_tokens is None:
-            return PreparedPrompt(prompt_tokens=prompt.token_count, chains=chains)
+            return PreparedPrompt(prompt_tokens=prompt.token_count, chains=chains, text=text)
         return PreparedPrompt(
-            prompt_tokens=prompt.token_count, chains=chains, uncredited="media_tail", credit=UP_TO_MEDIA
+            prompt_tokens=prompt.token_count, chains=chains, text=text, uncredited="media_tail", credit=UP_TO_MEDIA
         )
 
-    def _approximate(
-        self, model: str | None, prompts: ModelPrompts | None, request: PromptInput, reason: str
-    ) -> PreparedPrompt:
+    @staticmethod
+    def _chain_text(model: str | None, prompts: ModelPrompts | None, request: PromptInput) -> TextChain:
         salt = request.cache_salt
-        chain = chain_text(
+        return chain_text(
             request.read_text(),
             model=prompts.base if prompts is not None else model or "",
             adapter=None if prompts is None else prompts.adapter,
             cache_salt=salt if isinstance(salt, str) and salt else None,
         )
-        tokens = self.approximate.estimate_tokens(chain.size_bytes)
-        return PreparedPrompt(prompt_tokens=tokens, text=chain, uncredited=reason, credit=APPROXIMATE)
+
+    def _without_chains(self, text: TextChain, reason: str) -> PreparedPrompt:
+        tokens = self.approximate.estimate_tokens(text.size_bytes)
+        return PreparedPrompt(prompt_tokens=tokens, text=text, uncredited=reason, credit=f"none: {reason}")

@@ -59,6 +59,7 @@ class Prompter:
         self._form = DEFAULT_FORM
         #: Whether a parity probe found the form; until then it is the usual one.
         self.is_settled = False
+        self._opaque_fields = OPAQUE_FIELDS
         self._turns = TurnRenderer(template, tokenizer, self.conversations)
 
     @classmethod
@@ -82,6 +83,17 @@ class Prompter:
         if form != self._form:
             self._form = form
             self.conversations.clear()
+
+    def settle(self, form: EngineForm, *, opaque_fields: frozenset[str]) -> None:
+        """An engine showed its form.
+
+        Args:
+            form: What it does to messages.
+            opaque_fields: Body fields that it takes in a way that is not known; prompts with them earn no credit.
+        """
+        self.form = form
+        self.is_settled = True
+        self._opaque_fields = OPAQUE_FIELDS | opaque_fields
 
     @property
     def argument_form(self) -> ArgumentForm:
@@ -154,7 +166,7 @@ class Prompter:
         fields = request.field_names
         if not fields.isdisjoint(UNMODELLED_FIELDS):
             return Unrenderable("unmodelled_field")
-        if not fields.isdisjoint(OPAQUE_FIELDS) or (request.tool_choice == "none" and self._has_tools(request)):
+        if not fields.isdisjoint(self._opaque_fields) or (request.tool_choice == "none" and self._has_tools(request)):
             return Unrenderable("opaque_field")
         if request.is_chat and self.template is None:
             return Unrenderable("no_template")

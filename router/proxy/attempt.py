@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable
 
 from prefix_index import BlockChain
+from prefix_index.trust import Trust
 from router.placement.accuracy import Accuracy, classify
 from router.placement.decision import Decision
 from router.placement.instructions import Place, Reject
@@ -96,24 +97,32 @@ class Attempt:
         """
         started_s = self._clock()
         overlaps = self._parts.reuse.find_reuse(self._prompt.chains) if self._prompt.chains else {}
+        guesses = self._guess_reuse()
         chain = self._prompt.chains[0] if self._prompt.chains else None
         arrival = RequestArrived(
             now_s=started_s,
             request_id=self._request_id,
             model=self._model,
             prompt_tokens=self._prompt.prompt_tokens,
-            overlaps=overlaps,
+            overlaps={**overlaps, **guesses},
             session=self._session,
             expected_output_tokens=self._expected_output_tokens,
             excluded=self._excluded,
             chain_hashes=() if chain is None else chain.hashes,
             chain_block_tokens=0 if chain is None else chain.block_tokens,
+            credit=self._prompt.credit,
+            approximate=frozenset(guesses),
         )
         (instruction,) = self._parts.placer.handle(arrival)
         self._parts.metrics.decision.observe(self._clock() - started_s)
         if isinstance(instruction, Reject):
             raise refusal(instruction, self._model, self._parts)
         return self._start(instruction)
+
+    def _guess_reuse(self) -> dict[Target, int]:
+        """Tokens that ranks without exact credit are likely to hold, 0 included."""
+        text, approximate = self._prompt.text, self._parts.prompts.approximate
+        return {} if text is None else approximate.find_reuse(text, self._prompt.prompt_tokens)
 
     def exclude_worker(self) -> None:
         """The rank's worker cannot be reached: release the charge and never choose it again for this request."""
@@ -157,6 +166,10 @@ class Attempt:
                 output_tokens=counts.completion_tokens,
             )
         )
+        if outcome is Outcome.DONE and prediction.is_approximate and self._prompt.text is not None:
+            self._parts.prompts.approximate.learn(
+                target, self._prompt.text, prompt_tokens=counts.prompt_tokens, cached_tokens=counts.cached_tokens
+            )
         if counts.cached_tokens is not None:
             self._judge(target, prediction, counts.cached_tokens, now_s)
 
@@ -168,10 +181,12 @@ class Attempt:
         self._prediction = Prediction(
             chain=self._find_chain(target),
             predicted_tokens=decision.predicted_cached_tokens,
-            trust=self._parts.reuse.find_trust(target),
+            trust=Trust.PARTIAL if self._prompt.is_partial else self._parts.reuse.find_trust(target),
             position=self._parts.reuse.find_position(target),
             peers=[],
+            is_approximate=self._parts.prompts.approximate.admits(target.worker),
         )
+        self._parts.fleet.count_placed(target.worker)
         self._first_byte_s = None
         self._running.add(target, self._request_id, self._prediction)
         counters = self._parts.metrics.of_rank(target)
@@ -191,6 +206,9 @@ class Attempt:
         """Hold the prediction against the engine's count; a difference waits for events still under way."""
         counters = self._parts.metrics.of_rank(target)
         counters.actual_cached.inc(actual_tokens)
+        if prediction.is_approximate:
+            self._record(Accuracy.APPROXIMATE)
+            return
         counters.predicted_cached.inc(prediction.predicted_tokens)
         if prediction.chain is None:
             return
@@ -218,9 +236,12 @@ class Attempt:
         accuracy = classify(
             prediction.predicted_tokens, actual_tokens, trust=prediction.trust, raced=raced, choices=self._choices
         )
+        self._record(accuracy)
+        return accuracy
+
+    def _record(self, accuracy: Accuracy) -> None:
         self._parts.metrics.predictions.labels(accuracy.value).inc()
         self._parts.placer.decisions.record_accuracy(self._request_id, accuracy)
-        return accuracy
 
 
 def _log_placement(decision: Decision) -> None:

@@ -12,6 +12,7 @@ from router.placement.placer import Placer
 from router.prompt import PromptCatalogue
 from router.proxy.prediction import Evidence
 from router.proxy.upstream import Upstream
+from router.sessions.fingerprint import Fingerprints
 from wire.ids import Target, WorkerId
 
 
@@ -49,6 +50,9 @@ class FleetPort(Protocol):
     def report_unreachable(self, worker: WorkerId) -> None:
         """A worker did not accept a connection."""
 
+    def count_placed(self, worker: WorkerId) -> None:
+        """A request was placed on one of a worker's ranks."""
+
 
 class ProxyLimits(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds of the data plane."""
@@ -72,3 +76,5 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     upstream: Upstream
     metrics: RouterMetrics
     limits: ProxyLimits
+    #: Conversations of requests that name none.
+    fingerprints: Fingerprints = msgspec.field(default_factory=Fingerprints)

@@ -46,6 +46,8 @@ class Prediction(msgspec.Struct, kw_only=True):
     position: int
     #: Requests that ran on the same rank beside this one and share its first block.
     peers: list[BlockChain]
+    #: A guess from chunks of text, whose outcome is learned and not judged.
+    is_approximate: bool = False
 
     def add_peer(self, other: "Prediction") -> None:
         """Another request was placed on the rank, before or after this one."""

@@ -142,6 +142,8 @@ class _Request:
         started_s = time.monotonic()
         prompt = await self._parts.prompts.prepare(body.model, body.prompt_input, len(body.data))
         self._parts.metrics.prompt_preparation.observe(time.monotonic() - started_s)
+        if session is None:
+            session = self._parts.fingerprints.identify(prompt.head_hashes, prompt.prompt_tokens)
         return Attempt(
             self._parts,
             self._running,

@@ -14,7 +14,7 @@ from proxy_harness import eventually, in_process, value
 
 from router.control.parity import BATTERY
 from router.prompt import Prompter, PromptInput
-from router.prompt.template import ArgumentForm
+from router.prompt.engine_form import ArgumentForm, EngineForm
 from router.proxy.prediction import EVENT_DELAY_S
 
 pytest.importorskip("engine_shim.engine.command", reason="needs the engine package")
@@ -129,11 +129,10 @@ async def check_parity(url):
     async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
         info = (await client.get("/server_info")).json()
         prompter = Prompter.load(Path(info["tokenizer_path"]))
-        prompter.argument_form = ArgumentForm.TEXT
-        for messages, tools in BATTERY:
-            request = {"messages": messages} | ({"tools": tools} if tools else {})
-            ids = (await client.post("/tokenize", json=request)).json()["tokens"]
-            assert list(prompter.prepare(PromptInput(messages=messages, tools=tools)).token_ids) == ids
+        prompter.form = EngineForm(arguments=ArgumentForm.TEXT)
+        for case in (case for case in BATTERY if not case.fields):
+            ids = (await client.post("/tokenize", json=case.to_body("dovecote-toy"))).json()["tokens"]
+            assert list(prompter.prepare(case.to_input()).token_ids) == ids
         for prompt in ("once upon a time", "<|im_end|> 世界\n\n  x", "\t'tis 12345"):
             ids = (await client.post("/tokenize", json={"prompt": prompt})).json()["tokens"]
             assert list(prompter.prepare(PromptInput(prompt=prompt)).token_ids) == ids

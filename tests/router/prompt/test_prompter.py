@@ -77,7 +77,7 @@ async def test_a_prompt_has_one_chain_a_block_size_smallest_first(catalogue, pro
 async def test_without_a_tokenizer_length_is_an_estimate_and_credit_is_none(catalogue):
     prepared = await catalogue.prepare("m", PromptInput(prompt="x" * 398), 500)
     assert (prepared.prompt_tokens, prepared.chains, prepared.uncredited) == (100, (), "no_tokenizer")
-    assert prepared.credit == "approximate"
+    assert prepared.credit == "none: no_tokenizer"
     assert len(prepared.text.hashes) == 1
 
 
