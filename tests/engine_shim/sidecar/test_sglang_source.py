@@ -1,0 +1,138 @@
+"""SGLang's own radix cache and event publisher as a source: the router behind a sidecar predicts what the tree has.
+
+Runs where a wheel of sglang 0.5.10 lies: `pip download sglang==0.5.10.post1 --no-deps -d build/wheels`, or name it in
+`DOVECOTE_SGLANG_WHEEL`.
+"""
+
+import os
+import random
+import socket
+import sys
+from pathlib import Path
+
+import pytest
+from beside import MODEL, wait_until
+from sglang_source import load_sglang
+
+from prefix_index import BlockChain, block_hashes
+from wire.block_hash import namespace_seed
+
+PAGE_TOKENS = 4
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def sglang(tmp_path):
+    pytest.importorskip("torch", reason="SGLang's tree keeps its indices in torch tensors")
+    named = os.environ.get("DOVECOTE_SGLANG_WHEEL")
+    wheels = [Path(named)] if named else sorted((ROOT / "build/wheels").glob("sglang-0.5.10*.whl"))
+    if not wheels:
+        pytest.skip("needs SGLang's wheel: pip download sglang==0.5.10.post1 --no-deps -d build/wheels")
+    with load_sglang(wheels[0], tmp_path) as modules:
+        yield modules
+
+
+class Allocator:
+    """Pages of a pool that nobody reads."""
+
+    device = "cpu"
+
+    def free(self, _pages):
+        return
+
+
+class Scheduler:
+    """What SGLang's scheduler does with the tree: look up, insert, evict, publish."""
+
+    def __init__(self, modules, publisher):
+        self.torch = sys.modules["torch"]
+        self.events, self.radix, self.base = modules
+        self.publisher = publisher
+        self.tree = self.radix.RadixCache.create_simulated(
+            mock_allocator=Allocator(), page_size=PAGE_TOKENS, enable_kv_cache_events=True
+        )
+        self.batches = 0
+
+    def key(self, prompt):
+        return self.radix.RadixKey(prompt, None)
+
+    def cached(self, prompt):
+        """Tokens that the tree has; a prompt's last token is always computed."""
+        head = prompt[: (len(prompt) - 1) // PAGE_TOKENS * PAGE_TOKENS]
+        return len(self.tree.match_prefix(self.base.MatchPrefixParams(key=self.key(head))).device_indices)
+
+    def serve(self, prompt):
+        whole = prompt[: len(prompt) // PAGE_TOKENS * PAGE_TOKENS]
+        self.tree.insert(self.base.InsertParams(key=self.key(whole), value=self.torch.arange(len(whole))))
+        self.publish()
+
+    def evict(self, tokens):
+        self.tree.evict(self.base.EvictParams(num_tokens=tokens))
+        self.publish()
+
+    def reset(self):
+        self.tree.reset()
+        self.publish()
+
+    def publish(self):
+        events = self.tree.take_events()
+        if events:
+            self.publisher.publish(self.events.KVEventBatch(ts=float(self.batches), events=events))
+            self.batches += 1
+
+
+def is_free(port):
+    try:
+        socket.create_server(("", port)).close()
+    except OSError:
+        return False
+    return True
+
+
+@pytest.fixture
+def scheduler(sglang, bench):
+    engine = bench.engine(dialect="sglang")
+    (sockets,) = engine.ranks
+    sockets.close()
+    wait_until(lambda: is_free(sockets.port) and is_free(sockets.replay_port), "the ports")
+    publisher = sglang[0].ZmqEventPublisher(
+        0, endpoint=f"tcp://*:{sockets.port}",
+        replay_endpoint=f"tcp://*:{sockets.replay_port}", buffer_steps=8,
+    )  # fmt: skip
+    engine.ranks = []
+    yield engine, Scheduler(sglang, publisher)
+    publisher.shutdown()
+
+
+def test_a_router_behind_a_sidecar_of_sglang_predicts_what_its_tree_has(scheduler, bench):
+    engine, served = scheduler
+    served.publish()
+    served.serve(list(range(40)))
+    url, service = bench.sidecar(engine, model=MODEL)
+    wait_until(lambda: service.is_ready and service.hub.to_views()[0].blocks == 10, "the mirror")
+    router = bench.router(url)
+    (target,) = (view.target for view in router.feed.to_views())
+    rng = random.Random(5)
+    hits = 0
+    for _ in range(80):
+        prompt = [*range(rng.choice((0, 8, 24, 40))), *(rng.randrange(3) + 1_000 for _ in range(rng.randrange(1, 20)))]
+        wait_until(lambda: in_step(router, service, served), "a router in step")
+        chain = BlockChain(PAGE_TOKENS, tuple(block_hashes(prompt, PAGE_TOKENS, namespace_seed(MODEL))), len(prompt))
+        assert router.feed.find_reuse((chain,)).get(target, 0) == served.cached(prompt)
+        hits += served.cached(prompt) > 0
+        served.serve(prompt)
+        if rng.random() < 0.2:
+            served.evict(rng.randrange(1, 30))
+        if rng.random() < 0.03:
+            served.reset()
+    assert hits > 25
+
+
+def in_step(router, service, served):
+    """Whether all that the tree told has reached the router."""
+    mirrored = service.hub.to_views()[0]
+    return (mirrored.engine_seq, router.view().last_seq, router.view().trust.value) == (
+        served.batches - 1,
+        mirrored.next_seq - 1,
+        "exact",
+    )
