@@ -1,4 +1,7 @@
-"""A rank's blocks as records, and back. Only blocks whose place is known: a parked one waits for tokens again."""
+"""A rank's blocks as records, and back. Only blocks whose place is known: a parked one waits for tokens again.
+
+Records of no copies come first: they say which groups and tiers there are, for an empty one decides hits too.
+"""
 
 from collections.abc import Iterator
 
@@ -12,6 +15,7 @@ from wire.snapshot import BlockRecord
 
 def dump(blocks: HolderBlocks) -> Iterator[BlockRecord]:
     """Everything that `load` needs to give the same answers, parents before their children."""
+    yield from _announce(blocks)
     placed = [(block.position, name, block) for name, block in blocks.names.blocks.items() if block.place is not None]
     placed.sort(key=lambda entry: entry[0])
     for _, name, block in placed:
@@ -28,17 +32,36 @@ def dump(blocks: HolderBlocks) -> Iterator[BlockRecord]:
 def load(blocks: HolderBlocks, record: BlockRecord, delta: Delta) -> bool:
     """Put one record back; False where it cannot be: unknown tier or group, or a block that is there already."""
     tier = find_tier(record.medium)
-    if tier is None or record.copies < 1 or record.block_tokens < 1:
+    if tier is None or record.copies < 0 or record.block_tokens < 1:
         return False
     believed = blocks.modelled.groups.get(record.group_idx) if record.group_idx is not None else None
     if believed is not None and (believed.kind, believed.window_tokens) == (record.group_kind, record.window_tokens):
-        if believed.open_shelf(tier, record.block_tokens):
+        if record.copies and believed.open_shelf(tier, record.block_tokens):
             believed.places[tier][record.canonical_hash] = 1
-        return True
+        return False
     group = blocks.find_group(record.group_idx, record.group_kind, record.window_tokens)
     if group is None or group.component is None or not blocks.open_shelf(group, tier, record.block_tokens, delta):
         return False
-    return _restore(blocks, record, (record.group_idx, tier), delta)
+    return record.copies > 0 and _restore(blocks, record, (record.group_idx, tier), delta)
+
+
+def _announce(blocks: HolderBlocks) -> Iterator[BlockRecord]:
+    """A record for every group and tier, whether it has blocks or not."""
+    for group_idx, group in blocks.groups.items():
+        # A group whose rule is not known has no shelf, and takes all credit.
+        for tier, block_tokens in (group.block_tokens or {Medium.DEVICE: 1}).items():
+            yield BlockRecord(
+                engine_hash=0,
+                parent_hash=None,
+                canonical_hash=0,
+                block_tokens=block_tokens,
+                medium=tier,
+                group_idx=group_idx,
+                group_kind=group.kind,
+                window_tokens=group.window_tokens,
+                copies=0,
+                position=0,
+            )
 
 
 def _restore(blocks: HolderBlocks, record: BlockRecord, slot: Slot, delta: Delta) -> bool:

@@ -138,7 +138,7 @@ class HolderBlocks:
             self.names.forget(name)
         for block in self.names.blocks.values():
             for group_idx, tier in block.copies:
-                if self.pool is not None and tier in POOL_TIERS and block.place is not None:
+                if self.pool is not None and self._is_pooled(tier) and block.place is not None:
                     self.pool.remove(group_idx, tier, block.place)
             block.doubted.update(block.copies)
             block.copies = {}
@@ -198,7 +198,8 @@ class HolderBlocks:
                 self._place(event, index, places[unlisted + index], parent[1] + unlisted + index, delta)
             elif block.place is None:
                 self._place_or_park(event, index, unlisted, keys, delta)
-            elif not copies:
+            elif not copies or self._is_pooled(slot[1]):
+                # A pool may have lost it since to another rank's removal.
                 self.gain(block, slot, delta)
         if parent is not None and not event.block_hashes and places:
             tails = self._tails.setdefault(size, [])
@@ -252,7 +253,7 @@ class HolderBlocks:
         brings a new block too, or comes from a model whose window groups forced a recompute. A prompt
         of one block is recomputed whole, so a single block is a copy. A pool keeps one copy of a block.
         """
-        if self.terms.rule is CopyRule.REFRESHED or (self.pool is not None and slot[1] in POOL_TIERS):
+        if self.terms.rule is CopyRule.REFRESHED or self._is_pooled(slot[1]):
             return True
         if event.parent_block_hash is not None or len(event.block_hashes) < 2 or not self.is_full_only:
             return False
@@ -306,7 +307,7 @@ class HolderBlocks:
         group, place = self.groups[group_idx], block.place
         if place is None:
             return
-        if self.pool is not None and tier in POOL_TIERS:
+        if self.pool is not None and self._is_pooled(tier):
             self.pool.store(group_idx, group, tier, place)
             delta.touched.append(place)
         elif group.put(tier, place):
@@ -321,7 +322,7 @@ class HolderBlocks:
         group, place = self.groups[group_idx], block.place
         if place is None:
             return
-        if self.pool is not None and tier in POOL_TIERS:
+        if self.pool is not None and self._is_pooled(tier):
             self.pool.remove(group_idx, tier, place)
             delta.touched.append(place)
             return
@@ -354,6 +355,10 @@ class HolderBlocks:
         """True when no group but full attention was reported."""
         return all(group.is_prefix for group in self.groups.values())
 
+    def _is_pooled(self, tier: Medium) -> bool:
+        """True where what is reported of a tier belongs to a shared pool."""
+        return self.pool is not None and tier in POOL_TIERS
+
     def _peers(self, block_tokens: int | None) -> list[Group]:
         """Full-attention groups with device blocks of one size."""
         return [group for group in self.full if group.block_tokens.get(Medium.DEVICE) == block_tokens]
@@ -374,8 +379,7 @@ class HolderBlocks:
                 places[block.place or 0] = places.get(block.place or 0, 0) + 1
         for group_idx, group in self.groups.items():
             for tier, places in group.places.items():
-                is_pooled = self.pool is not None and tier in POOL_TIERS
-                if places != ({} if is_pooled else shelves.get((group_idx, tier), {})):
+                if places != ({} if self._is_pooled(tier) else shelves.get((group_idx, tier), {})):
                     raise AssertionError(f"group {group_idx}, {tier}: places differ from what the names say")
         for number, group in self.modelled.groups.items():
             for tier, places in group.places.items():

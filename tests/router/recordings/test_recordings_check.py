@@ -6,16 +6,18 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 from typer.testing import CliRunner
 
-from prefix_index import NaivePrefixIndex
+from prefix_index import Change, NaivePrefixIndex
+from prefix_index.components import STANDARD, State, Window
 from prefix_index.residency import CopyRule
 from router.recordings.capture import CaptureError, read_capture
 from router.recordings.check import Class, RecordingCheck
 from router.recordings.command import recordings
 from wire import frames
 from wire.dialects import vllm
-from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
+from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch, Medium
 from wire.ids import Target
 
 CAPTURES = Path(__file__).parents[2] / "fixtures" / "recordings"
@@ -99,6 +101,17 @@ def blocks(first, last, **fields) -> BlockStored:
     )
 
 
+FULL = {"group_idx": 1, "group_kind": "full_attention"}
+WINDOW = {"group_idx": 0, "group_kind": "sliding_window", "window_tokens": 8}
+STATE = {"group_idx": 0, "group_kind": "mamba"}
+
+
+def window_step(first, last, *, listed) -> BlockStored:
+    """A step that names only its last blocks."""
+    step = blocks(first, last, **WINDOW)
+    return replace(step, block_hashes=step.block_hashes[len(step.block_hashes) - listed :])
+
+
 class CopyBlindIndex(NaivePrefixIndex):
     """Mutation: a second store of a block adds no copy."""
 
@@ -140,6 +153,35 @@ class DeafIndex(NaivePrefixIndex):
         return super().apply(holder, event)
 
 
+class TierBlindIndex(NaivePrefixIndex):
+    """Mutation: what lies on the host or in a pool is taken for the device's."""
+
+    def apply(self, holder, event, **terms):
+        if not isinstance(event, AllBlocksCleared):
+            event = replace(event, medium=Medium.DEVICE)
+        return super().apply(holder, event, **terms)
+
+
+class GroupBlindIndex(NaivePrefixIndex):
+    """Mutation: only full attention decides."""
+
+    def apply(self, holder, event, **terms):
+        if getattr(event, "group_kind", None) in {"sliding_window", "mamba"}:
+            return Change()
+        return super().apply(holder, event, **terms)
+
+
+class OffState(State):
+    """Mutation: a checkpoint is wanted one block before the boundary."""
+
+    def find_start(self, end_tokens: int) -> int:
+        return max(0, end_tokens - 5)
+
+
+def make_off_by_one(kind: str, component) -> NaivePrefixIndex:
+    return NaivePrefixIndex(registry=STANDARD.with_kind(kind, component))
+
+
 def copied() -> Tape:
     """A block-aligned prompt asked for twice: its last block is computed and stored again, then one copy goes."""
     tape = Tape()
@@ -171,6 +213,52 @@ def test_an_index_that_ignores_clears_is_found():
     tape.ask(0)
     assert check(tape.lines) == {Class.EXACT: 1}
     assert check(tape.lines, DeafIndex()) == {Class.UNEXPLAINED: 1}
+
+
+def test_an_index_that_ignores_tiers_is_found():
+    tape = Tape()
+    tape.events(blocks(1, 4, medium=Medium.HOST), blocks(1, 2))
+    tape.ask(8)
+    assert check(tape.lines) == {Class.EXACT: 1}
+    assert check(tape.lines, TierBlindIndex()) == {Class.UNEXPLAINED: 1}
+
+
+def test_an_index_that_ignores_window_groups_is_found_in_a_real_capture():
+    assert check(read_lines("vllm032_hybrid_sliding_plus_full.jsonl"), GroupBlindIndex())[Class.UNEXPLAINED] == 2
+
+
+def test_an_index_whose_window_is_off_by_one_is_found_in_a_real_capture():
+    wide = make_off_by_one("sliding_window", lambda tokens: Window(tokens + 1))
+    assert check(read_lines("vllm032_hybrid_sliding_plus_full.jsonl"), wide)[Class.UNEXPLAINED] == 1
+    # A narrower window shows only where it begins in another block.
+    tape = Tape()
+    tape.events(blocks(3, 4, **(WINDOW | {"window_tokens": 9})), blocks(1, 4, **FULL))
+    tape.ask(0)
+    assert check(tape.lines) == {Class.EXACT: 1}
+    narrow = make_off_by_one("sliding_window", lambda tokens: Window(tokens - 1))
+    assert check(tape.lines, narrow) == {Class.UNEXPLAINED: 1}
+
+
+def test_an_index_whose_checkpoints_are_off_by_one_block_is_found():
+    tape = Tape()
+    tape.events(blocks(4, 4, **(STATE | {"group_idx": 0})), blocks(1, 8, **FULL))
+    tape.ask(16)
+    assert check(tape.lines) == {Class.EXACT: 1}
+    assert check(tape.lines, make_off_by_one("mamba", lambda _: OffState())) == {Class.UNEXPLAINED: 1}
+    tape = Tape()
+    tape.events(blocks(5, 5, **STATE), blocks(1, 8, **FULL))
+    assert check(tape.ask(16).lines) == {Class.UNEXPLAINED: 1}
+
+
+def test_a_model_with_a_window_in_every_layer_is_predicted():
+    """Steps list the last blocks, or none; a chunk without names is followed by one with."""
+    tape = Tape()
+    tape.events(window_step(1, 5, listed=0))
+    tape.events(window_step(6, 8, listed=2))
+    tape.ask(32)
+    tape.ask(0, tokens=PROMPT[:21])
+    tape.ask(0, tokens=PROMPT[:29])
+    assert check(tape.lines) == {Class.EXACT: 3}
 
 
 def test_an_event_under_way_makes_a_request_raced_only_where_the_numbers_meet():
@@ -220,10 +308,6 @@ def test_an_unpinned_request_equals_some_rank_and_a_pinned_one_its_own():
     assert check(tape.lines) == {Class.UNPINNED: 2, Class.EXACT: 1}
     tape.ask(16, rank=0).ask(12)
     assert check(tape.lines)[Class.UNEXPLAINED] == 2
-
-
-FULL = {"group_idx": 1, "group_kind": "full_attention"}
-WINDOW = {"group_idx": 0, "group_kind": "sliding_window", "window_tokens": 8}
 
 
 def test_a_hybrid_prediction_is_exact_or_unexplained():
