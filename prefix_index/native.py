@@ -69,7 +69,8 @@ class NativePrefixIndex:
     supports: ClassVar[frozenset[str]] = frozenset()
 
     def __init__(self, *, secret: int = 0, max_orphans: int = 65_536, max_entries: int = MAX_ENTRIES) -> None:
-        self._core: Any = import_module("prefix_index._core").Index(max_entries)
+        #: The compiled object; its verbs take numbers of holders.
+        self.core: Any = import_module("prefix_index._core").Index(max_entries)
         self._secret = secret & 0xFFFF_FFFF_FFFF_FFFF
         self._max_orphans = max_orphans
         self._numbers: dict[Target, int] = {}
@@ -77,19 +78,19 @@ class NativePrefixIndex:
     def attach(self, holder: Target, *, model: str, rule: CopyRule = CopyRule.COUNTED, bigram: bool = False) -> None:
         """See `PrefixIndex`; `rule` and `bigram` say what the holder's dialect and engine do."""
         self.drop(holder)
-        self._numbers[holder] = self._core.attach(
+        self._numbers[holder] = self.core.attach(
             holder, model, rule is CopyRule.REFRESHED, bigram, self._secret, self._max_orphans
         )
 
     def drop(self, holder: Target) -> int:
         """See `PrefixIndex`. Cost: proportional to what the holder held."""
         number = self._numbers.pop(holder, None)
-        return 0 if number is None else int(self._core.detach(number))
+        return 0 if number is None else int(self.core.detach(number))
 
     def clear(self, holder: Target) -> int:
         """See `PrefixIndex`. Cost: proportional to what the holder held."""
         number = self._numbers.get(holder)
-        return 0 if number is None else int(self._core.clear(number))
+        return 0 if number is None else int(self.core.clear(number))
 
     def doubt(self, holder: Target) -> int:
         """See `PrefixIndex`. Cost: proportional to what the holder held.
@@ -98,7 +99,7 @@ class NativePrefixIndex:
         than their own parent, for which of the two is the parent's parent is not kept.
         """
         number = self._numbers.get(holder)
-        return 0 if number is None else int(self._core.doubt(number))
+        return 0 if number is None else int(self.core.doubt(number))
 
     def apply(self, holder: Target, event: Event) -> Change:
         """See `PrefixIndex`."""
@@ -107,11 +108,11 @@ class NativePrefixIndex:
             return Change()
         match event:
             case BlockStored():
-                return _to_change(self._core.apply_stored(number, event))
+                return _to_change(self.core.apply_stored(number, event))
             case BlockRemoved():
-                return _to_change(self._core.apply_removed(number, event))
+                return _to_change(self.core.apply_removed(number, event))
             case AllBlocksCleared():
-                self._core.clear(number)
+                self.core.clear(number)
                 return Change(cleared=True)
 
     def apply_payloads(
@@ -128,7 +129,7 @@ class NativePrefixIndex:
         done = 0 if number is not None else len(payloads)
         listed = list(payloads)
         while done < len(listed):
-            done, *sums, stored, removed = self._core.apply_payloads(number, listed, done, with_changes)
+            done, *sums, stored, removed = self.core.apply_payloads(number, listed, done, with_changes)
             outcome.batches += sums[0]
             outcome.stores += sums[1]
             outcome.removals += sums[2]
@@ -153,41 +154,41 @@ class NativePrefixIndex:
         number = self._numbers.get(holder)
         if number is None:
             return Change()
-        return _to_change(self._core.store_places(number, hashes, parent, block_tokens))
+        return _to_change(self.core.store_places(number, hashes, parent, block_tokens))
 
     def remove_hashes(self, holder: Target, hashes: Sequence[int]) -> Change:
         """One copy each of blocks that `store_hashes` stored."""
         number = self._numbers.get(holder)
-        return Change() if number is None else _to_change(self._core.remove_places(number, hashes))
+        return Change() if number is None else _to_change(self.core.remove_places(number, hashes))
 
     def find_reuse(self, chain: BlockChain) -> dict[Target, int]:
         """See `PrefixIndex`. The chain must be one: each hash made from the one before it."""
-        found: dict[Target, int] = self._core.find_reuse(chain.hashes, chain.reusable_blocks, chain.block_tokens)
+        found: dict[Target, int] = self.core.find_reuse(chain.hashes, chain.reusable_blocks, chain.block_tokens)
         return found
 
     def block_count(self, holder: Target) -> int:
         """See `PrefixIndex`."""
         number = self._numbers.get(holder)
-        return 0 if number is None else int(self._core.block_count(number))
+        return 0 if number is None else int(self.core.block_count(number))
 
     def block_sizes(self) -> set[int]:
         """See `PrefixIndex`."""
-        return set(self._core.block_sizes())
+        return set(self.core.block_sizes())
 
     def is_modelled(self, holder: Target) -> bool:
         """See `PrefixIndex`."""
         number = self._numbers.get(holder)
-        return number is not None and bool(self._core.is_modelled(number))
+        return number is not None and bool(self.core.is_modelled(number))
 
     def check_invariants(self) -> None:
         """See `PrefixIndex`. Cost: proportional to the whole index."""
-        found: str = self._core.find_contradiction()
+        found: str = self.core.find_contradiction()
         if found:
             raise AssertionError(found)
 
     def count(self) -> IndexCounters:
         """Sizes now."""
-        return IndexCounters(**self._core.counters())
+        return IndexCounters(**self.core.counters())
 
     def _apply_slowly(self, holder: Target, payload: bytes, outcome: PayloadsOutcome, *, with_changes: bool) -> None:
         """One payload through `wire.dialects`, which says what is wrong with it."""

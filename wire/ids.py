@@ -12,7 +12,7 @@ RequestId = NewType("RequestId", str)
 SessionId = NewType("SessionId", str)
 
 
-class Target(msgspec.Struct, frozen=True, order=True):
+class Target(msgspec.Struct, frozen=True, order=True, cache_hash=True):
     """One place a request can run: a data-parallel rank of a worker.
 
     Also the holder of that rank's device cache.

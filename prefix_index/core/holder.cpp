@@ -9,7 +9,7 @@ namespace {
 
 constexpr std::size_t kMaxGroups = 64;
 //: Blocks of an event that are fetched into the cache ahead of their turn.
-constexpr std::uint32_t kAhead = 8;
+constexpr std::uint32_t kAhead = 12;
 
 }  // namespace
 
@@ -52,7 +52,7 @@ void Holder::store(const Batch& batch, const Event& event, Delta& delta) {
     delta.orphaned += event.name_count;
     return add_copies(*group, batch, event, delta);
   }
-  if (event.medium == kDevice) block_sizes_.insert(event.block_tokens);
+  block_sizes_.insert(event.block_tokens);
   store_full(*group, batch, event, nullptr, delta);
 }
 
@@ -65,7 +65,7 @@ void Holder::store_places(const Batch& batch, const Event& event, Delta& delta) 
     return;
   }
   if (!group->is_full) open_full(*group, delta);
-  if (event.medium == kDevice) block_sizes_.insert(event.block_tokens);
+  block_sizes_.insert(event.block_tokens);
   store_full(*group, batch, event, batch.names.data() + event.names_at, delta);
 }
 
@@ -142,17 +142,23 @@ void Holder::store_full(Group& group, const Batch& batch, const Event& event, co
                     places_.data());
     arrival.places = places_.data();
   }
+  for (std::uint32_t index = 0; index < kAhead; ++index) fetch(group, event, arrival, index);
   for (std::uint32_t index = 0; index < event.name_count; ++index) {
-    if (index + kAhead < event.name_count) {
-      group.blocks.prefetch(arrival.names[index + kAhead]);
-      if (is_placed) tree_.prefetch(arrival.places[index + kAhead]);
-    }
+    fetch(group, event, arrival, index + kAhead);
     arrive(group, batch, event, arrival, index, delta);
   }
   for (std::uint32_t index = 0; !is_placed && index < event.name_count; ++index)
     delta.orphaned += group.is_parked(arrival.names[index]);
   if (arrival.before != kNoNode) tree_.touch(arrival.before);
   free_loose();
+}
+
+// Get ready what the event's `index`-th block will look at.
+[[gnu::always_inline]] inline void Holder::fetch(const Group& group, const Event& event, const Arrival& arrival,
+                                                 std::uint32_t index) const {
+  if (index >= event.name_count) return;
+  group.blocks.fetch(arrival.names[index]);
+  if (arrival.places != nullptr) tree_.fetch(arrival.places[index]);
 }
 
 void Holder::arrive(Group& group, const Batch& batch, const Event& event, Arrival& arrival, std::uint32_t index,
@@ -169,7 +175,9 @@ void Holder::arrive(Group& group, const Batch& batch, const Event& event, Arriva
     node = group.blocks.node(at);
     const bool was_on_device = group.count(at, kDevice) > 0;
     if (arrival.adds_copy || group.count(at, event.medium) == 0) group.add_copy(at, event.medium);
-    if (node != kNoNode) {
+    if (node != kNoNode && arrival.places != nullptr && tree_.node(node).place != arrival.places[index]) {
+      node = move(group, at, was_on_device, tree_.intern(arrival.places[index], arrival.before), delta);
+    } else if (node != kNoNode) {
       if (event.medium == kDevice && !was_on_device) {
         gain(group, node, delta);
         group.kept.release(tree_, node);
@@ -182,13 +190,20 @@ void Holder::arrive(Group& group, const Batch& batch, const Event& event, Arriva
   }
   if (node == kNoNode) return group.park(name, make_parked(batch, event, arrival, index), settings_.max_orphans);
   if (group.is_waited_for(name)) link(group, name, delta);
-  if (arrival.places == nullptr) return;
-  if (tree_.node(node).place != arrival.places[index]) {
-    // The name stands elsewhere since before; the chain goes on at the place that this event tells.
-    node = tree_.intern(arrival.places[index], arrival.before);
-    loose_.push_back(node);
-  }
   arrival.before = node;
+}
+
+// The entry's block is said to stand elsewhere than before: the latest word counts.
+NodeId Holder::move(Group& group, std::size_t at, bool was_on_device, NodeId to, Delta& delta) {
+  const NodeId from = group.blocks.node(at);
+  if (was_on_device)
+    lose(group, from, delta);
+  else
+    group.kept.release(tree_, from);
+  loose_.push_back(from);
+  group.set_node(at, to);
+  settle_node(group, to, group.count(at, kDevice) > 0, delta);
+  return to;
 }
 
 // The node for the event's `index`-th block; kNoNode while nobody knows its parent's.

@@ -78,7 +78,9 @@ class Holder {
   void open_full(Group& group, Delta& delta);
   bool is_repeated(Group& group, const Batch& batch, const Event& event);
   void store_full(Group& group, const Batch& batch, const Event& event, const Place* given, Delta& delta);
+  void fetch(const Group& group, const Event& event, const Arrival& arrival, std::uint32_t index) const;
   void arrive(Group& group, const Batch& batch, const Event& event, Arrival& arrival, std::uint32_t at, Delta& delta);
+  NodeId move(Group& group, std::size_t at, bool was_on_device, NodeId to, Delta& delta);
   NodeId find_node(Group& group, const Batch& batch, const Event& event, const Arrival& arrival, std::uint32_t at);
   Parked make_parked(const Batch& batch, const Event& event, const Arrival& arrival, std::uint32_t at);
   NodeId parent_node(Group& group, Name parent) const;

@@ -79,7 +79,8 @@ class Index {
 
 template <typename PlaceAt, typename Visit>
 void Index::match(std::size_t limit, PlaceAt place_at, Visit visit) {
-  if (!tree_.is_settled()) tree_.settle(kSettleFloor);
+  // As much as the walk that is saved by it would cost.
+  if (!tree_.is_settled()) tree_.settle(kSettleFloor + limit);
   if (limit == 0) return;
   const SetId first = anchored_at(place_at(0));
   const SetId last = limit == 1 ? first : anchored_at(place_at(limit - 1));

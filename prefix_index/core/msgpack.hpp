@@ -13,19 +13,20 @@
 
 namespace dovecote {
 
-//: How a token's first byte tells its length and where its bits lie in the 8 bytes from it on.
-struct TokenShape {
-  std::uint8_t length, before, after;
-};
-constexpr std::array<TokenShape, 256> make_token_shapes() {
-  std::array<TokenShape, 256> shapes{};
-  for (int tag = 0; tag < 0x80; ++tag) shapes[tag] = {1, 0, 56};
-  shapes[0xCC] = {2, 8, 56};
-  shapes[0xCD] = {3, 8, 48};
-  shapes[0xCE] = {5, 8, 32};
+// How a token's first byte tells its length (bits 0-7) and where its bits lie in the 8 bytes from it on: how far
+// to shift them left (bits 8-15) and then right (bits 16-23). 0 for what is no usual token.
+constexpr std::array<std::uint32_t, 256> make_token_shapes() {
+  std::array<std::uint32_t, 256> shapes{};
+  const auto shape = [](std::uint32_t length, std::uint32_t left, std::uint32_t right) {
+    return length | left << 8 | right << 16;
+  };
+  for (int tag = 0; tag < 0x80; ++tag) shapes[tag] = shape(1, 0, 56);
+  shapes[0xCC] = shape(2, 8, 56);
+  shapes[0xCD] = shape(3, 8, 48);
+  shapes[0xCE] = shape(5, 8, 32);
   return shapes;
 }
-inline constexpr std::array<TokenShape, 256> kTokenShapes = make_token_shapes();
+inline constexpr std::array<std::uint32_t, 256> kTokenShapes = make_token_shapes();
 
 class Reader {
  public:
@@ -123,13 +124,13 @@ class Reader {
     const unsigned char* at = at_;
     std::size_t done = 0;
     while (done < count && end_ - at >= 8) {
-      const TokenShape shape = kTokenShapes[*at];
-      if (shape.length == 0) break;
+      const std::uint32_t shape = kTokenShapes[*at];
+      if (shape == 0) break;
       std::uint64_t word;
       std::memcpy(&word, at, sizeof word);
       if constexpr (std::endian::native == std::endian::little) word = __builtin_bswap64(word);
-      out[done++] = static_cast<std::uint32_t>((word << shape.before) >> shape.after);
-      at += shape.length;
+      out[done++] = static_cast<std::uint32_t>((word << (shape >> 8 & 63)) >> (shape >> 16 & 63));
+      at += shape & 0xFF;
     }
     at_ = at;
     return done;

@@ -34,9 +34,7 @@ class NameMap {
       if (entries_[at].name() == name) return at;
     }
   }
-  void prefetch(Name name) const {
-    if (!entries_.empty()) __builtin_prefetch(&entries_[home(name)], 1);
-  }
+  [[gnu::always_inline]] void fetch(Name name) const { fetch_line(entries_.data() + home(name)); }
   bool is_used(std::size_t at) const { return entries_[at].value != 0; }
   Name name(std::size_t at) const { return entries_[at].name(); }
   NodeId node(std::size_t at) const { return entries_[at].value & kNoNode; }

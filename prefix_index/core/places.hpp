@@ -1,13 +1,14 @@
 // Table from canonical hash to node: 8-byte slots (32 bits of hash, 32 of node), linear probing.
 //
-// Split by the hash's first byte, so that a part grows for itself and no insertion moves everything.
-// A part's slots are as good as random: canonical hashes are.
+// Split in parts by the hash's first bits: a part grows for itself, so no insertion moves everything.
+// The bits kept in a slot are those that say where it belongs, so that no node is read when slots move.
 #pragma once
 
 #include <algorithm>
 #include <array>
 #include <vector>
 
+#include "pages.hpp"
 #include "types.hpp"
 
 namespace dovecote {
@@ -17,43 +18,41 @@ class PlaceTable {
   // The node that stands at `place`; `matches(node)` compares whole hashes.
   template <typename Matches>
   NodeId find(Place place, Matches matches) const {
-    const Part& part = parts_[place >> 56];
+    const Part& part = parts_[place >> (64 - kPartBits)];
     if (part.slots.empty()) return kNoNode;
-    for (std::size_t at = home(part, place);; at = next(part, at)) {
+    for (std::size_t at = home(part, to_tag(place));; at = next(part, at)) {
       const std::uint64_t slot = part.slots[at];
       if (slot == 0) return kNoNode;
-      if (slot >> 32 == (place & 0xFFFFFFFF) && matches(to_node(slot))) return to_node(slot);
+      if (slot >> 32 == to_tag(place) && matches(to_node(slot))) return to_node(slot);
     }
   }
 
-  void prefetch(Place place) const {
-    const Part& part = parts_[place >> 56];
-    if (!part.slots.empty()) __builtin_prefetch(&part.slots[home(part, place)], 1);
+  [[gnu::always_inline]] void fetch(Place place) const {
+    const Part& part = parts_[place >> (64 - kPartBits)];
+    fetch_line(part.slots.data() + home(part, to_tag(place)));
   }
 
-  // Add a place that is absent; `place_of(node)` reads a node's whole hash.
-  template <typename PlaceOf>
-  void insert(Place place, NodeId node, PlaceOf place_of) {
-    Part& part = parts_[place >> 56];
-    if ((part.used + 1) * 4 > part.slots.size() * 3) resize(part, std::max<std::size_t>(8, part.slots.size() * 3 / 2), place_of);
-    put(part, place, node);
+  // Add a place that is absent.
+  void insert(Place place, NodeId node) {
+    Part& part = parts_[place >> (64 - kPartBits)];
+    if ((part.used + 1) * 4 > part.slots.size() * 3) resize(part, std::max<std::size_t>(8, part.slots.size() * 3 / 2));
+    put(part, to_tag(place) << 32 | (node + 1));
     ++part.used;
   }
 
-  template <typename PlaceOf>
-  void erase(Place place, NodeId node, PlaceOf place_of) {
-    Part& part = parts_[place >> 56];
-    std::size_t hole = home(part, place);
+  void erase(Place place, NodeId node) {
+    Part& part = parts_[place >> (64 - kPartBits)];
+    std::size_t hole = home(part, to_tag(place));
     while (to_node(part.slots[hole]) != node) hole = next(part, hole);
     for (std::size_t at = next(part, hole); part.slots[at] != 0; at = next(part, at)) {
-      const std::size_t start = home(part, place_of(to_node(part.slots[at])));
+      const std::size_t start = home(part, part.slots[at] >> 32);
       if (distance(part, start, at) < distance(part, hole, at)) continue;
       part.slots[hole] = part.slots[at];
       hole = at;
     }
     part.slots[hole] = 0;
     --part.used;
-    if (part.slots.size() > 64 && part.used * 5 < part.slots.size()) resize(part, part.slots.size() / 2, place_of);
+    if (part.slots.size() > 64 && part.used * 8 < part.slots.size()) resize(part, part.slots.size() / 2);
   }
 
   std::size_t size() const {
@@ -68,33 +67,34 @@ class PlaceTable {
   }
 
  private:
+  static constexpr int kPartBits = 3;
   struct Part {
-    std::vector<std::uint64_t> slots;
+    std::vector<std::uint64_t, PageAllocator<std::uint64_t>> slots;
     std::size_t used = 0;
   };
 
   static NodeId to_node(std::uint64_t slot) { return static_cast<NodeId>(slot) - 1; }
-  static std::size_t home(const Part& part, Place place) {
-    return static_cast<std::size_t>((((place >> 24) & 0xFFFFFFFF) * part.slots.size()) >> 32);
+  static std::uint64_t to_tag(Place place) { return (place >> (32 - kPartBits)) & 0xFFFFFFFF; }
+  static std::size_t home(const Part& part, std::uint64_t tag) {
+    return static_cast<std::size_t>((tag * part.slots.size()) >> 32);
   }
   static std::size_t next(const Part& part, std::size_t at) { return at + 1 == part.slots.size() ? 0 : at + 1; }
   static std::size_t distance(const Part& part, std::size_t from, std::size_t to) {
     return to >= from ? to - from : to + part.slots.size() - from;
   }
-  static void put(Part& part, Place place, NodeId node) {
-    std::size_t at = home(part, place);
+  static void put(Part& part, std::uint64_t slot) {
+    std::size_t at = home(part, slot >> 32);
     while (part.slots[at] != 0) at = next(part, at);
-    part.slots[at] = (place & 0xFFFFFFFF) << 32 | (node + 1);
+    part.slots[at] = slot;
   }
-  template <typename PlaceOf>
-  static void resize(Part& part, std::size_t capacity, PlaceOf place_of) {
-    std::vector<std::uint64_t> old(capacity, 0);
+  static void resize(Part& part, std::size_t capacity) {
+    std::vector<std::uint64_t, PageAllocator<std::uint64_t>> old(PageAllocator<std::uint64_t>::fill(capacity), 0);
     old.swap(part.slots);
     for (const std::uint64_t slot : old)
-      if (slot != 0) put(part, place_of(to_node(slot)), to_node(slot));
+      if (slot != 0) put(part, slot);
   }
 
-  std::array<Part, 256> parts_;
+  std::array<Part, 1 << kPartBits> parts_;
 };
 
 }  // namespace dovecote

@@ -30,7 +30,7 @@ NodeId Tree::make_node() {
     return id;
   }
   if (used_ >> kChunkBits == chunks_.size())
-    chunks_.push_back(std::make_unique_for_overwrite<Node[]>(std::size_t{1} << kChunkBits));
+    chunks_.emplace_back(PageAllocator<Node>().allocate(std::size_t{1} << kChunkBits));
   return used_++;
 }
 
@@ -45,7 +45,8 @@ NodeId Tree::intern(Place place, NodeId parent) {
     if (above.first_child != kNoNode) at(above.first_child).previous_sibling = id;
     above.first_child = id;
   }
-  table_.insert(place, id, [&](NodeId other) { return node(other).place; });
+  table_.insert(place, id);
+  touch(parent);
   return id;
 }
 
@@ -62,7 +63,7 @@ void Tree::free_unused(NodeId id) {
     Node& gone = at(id);
     if (gone.parent == kFreed || gone.resident != 0 || gone.first_child != kNoNode) return;
     const NodeId parent = gone.parent;
-    table_.erase(gone.place, id, [&](NodeId other) { return node(other).place; });
+    table_.erase(gone.place, id);
     unlink(gone);
     gone.parent = kFreed;
     gone.next_sibling = free_head_;

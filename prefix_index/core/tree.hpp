@@ -44,7 +44,7 @@ class Tree {
   NodeId find(Place place) const {
     return table_.find(place, [&](NodeId id) { return node(id).place == place; });
   }
-  void prefetch(Place place) const { table_.prefetch(place); }
+  [[gnu::always_inline]] void fetch(Place place) const { table_.fetch(place); }
   // The node at a place, made as a child of `parent` (kNoNode for a chain's first block) where there is none.
   NodeId intern(Place place, NodeId parent);
   // Forget a node that no slot is resident at and that has no child, and its ancestors likewise.
@@ -88,7 +88,8 @@ class Tree {
   std::string find_contradiction() const;
 
  private:
-  static constexpr int kChunkBits = 14;
+  //: A chunk of nodes fills a huge page.
+  static constexpr int kChunkBits = 16;
   static constexpr NodeId kChunkMask = (1u << kChunkBits) - 1;
   //: Parent of a node that is not in use.
   static constexpr NodeId kFreed = kNoNode + 1;
@@ -108,6 +109,10 @@ class Tree {
     Slot slot;
   };
 
+  struct FreeChunk {
+    void operator()(Node* chunk) const { PageAllocator<Node>().deallocate(chunk, 0); }
+  };
+
   Node& at(NodeId id) { return chunks_[id >> kChunkBits][id & kChunkMask]; }
   NodeId make_node();
   void unlink(const Node& gone);
@@ -117,7 +122,7 @@ class Tree {
   void unsettle(NodeId id, Slot slot);
   void pop_edge();
 
-  std::vector<std::unique_ptr<Node[]>> chunks_;
+  std::vector<std::unique_ptr<Node[], FreeChunk>> chunks_;
   NodeId used_ = 0, free_head_ = kNoNode;
   std::size_t free_count_ = 0;
   PlaceTable table_;
