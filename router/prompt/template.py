@@ -29,7 +29,7 @@ _MAX_TEMPLATE_BYTES = 1 << 20
 
 
 #: A template that loops over a message's content takes parts; vLLM and SGLang look for the same thing.
-_CONTENT_LOOP = re.compile(r"for\s+\w+\s+in\s+(?:\w+(?:\.content|\[['\"]content['\"]\])|content)\b")
+_CONTENT_LOOP = re.compile(r"for\s+\w+\s+in\s+(?:\w+(?:\.content\b|\[['\"]content['\"]\])|content\b)")
 
 
 class TemplateRefused(ValueError):  # noqa: N818  (a fact about the messages, not a fault)

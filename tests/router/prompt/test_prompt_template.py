@@ -145,3 +145,9 @@ def test_tool_calls_are_written_in_the_order_of_the_engines_types():
     }
     typed = template.render([message], None, form=EngineForm(calls=CallForm.TYPED))
     assert typed == '[{"id": "c", "function": {"arguments": {"a": 1}, "name": "f"}, "type": "function"}]'
+
+
+@pytest.mark.parametrize("content", ["message.content", "message['content']", 'message["content"]', "content"])
+def test_a_template_that_loops_over_content_takes_parts(content):
+    template = ChatTemplate(f"{{%- for part in {content} -%}}{{{{ part.text }}}}{{%- endfor -%}}", {})
+    assert template.takes_parts
