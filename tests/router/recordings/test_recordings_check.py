@@ -11,6 +11,8 @@ from typer.testing import CliRunner
 
 from prefix_index import Change, NaivePrefixIndex
 from prefix_index.components import STANDARD, State, Window
+from prefix_index.hashing import native_available
+from prefix_index.native import NativePrefixIndex
 from prefix_index.residency import CopyRule
 from router.recordings.capture import CaptureError, read_capture
 from router.recordings.check import Class, RecordingCheck
@@ -46,6 +48,14 @@ def read_lines(name: str) -> list[str]:
 @pytest.mark.parametrize("name", COUNTS)
 def test_a_capture_has_these_classes(name):
     assert check(read_lines(name)) == COUNTS[name]
+
+
+@pytest.mark.skipif(not native_available(), reason="the native module was not built (no C++ compiler)")
+@pytest.mark.parametrize("name", COUNTS)
+def test_the_native_index_gives_the_same_classes(name):
+    if "hybrid" in name and "groups" not in NativePrefixIndex.supports:
+        pytest.skip("the native index does not declare 'groups'")
+    assert check(read_lines(name), NativePrefixIndex()) == COUNTS[name]
 
 
 def test_every_capture_is_counted():
