@@ -144,9 +144,6 @@ async def accuracy_of(http, url, request_ids):
         async with http.get(f"{url}/v1/decisions/{request_id}") as response:
             record = await response.json()
         found[record["accuracy"]] += 1
-        if record["accuracy"] != "exact":
-            decision = {name: value for name, value in record.pop("decision").items() if name != "candidates"}
-            print(record, decision)
     return found
 
 
