@@ -17,6 +17,8 @@ from router.config import FleetConfig
 GRACE_S = 30
 #: Connections that may wait to be accepted.
 BACKLOG = 2_048
+#: Longest that a thread keeps the interpreter from the event loop: long prompts are rendered in threads.
+SWITCH_INTERVAL_S = 0.0005
 LOG_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 
 
@@ -46,6 +48,7 @@ def serve_router(config: FleetConfig, log_level: str) -> None:
         sys.exit(f"error: log level {log_level!r}; valid: debug, info, warning, error")
     logging.basicConfig(level=level, format=LOG_FORMAT, stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
+    sys.setswitchinterval(SWITCH_INTERVAL_S)
     listener = bind(config.listen.host, config.listen.port)
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"

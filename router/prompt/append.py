@@ -21,6 +21,8 @@ MAX_CONTEXT_MESSAGES = 64
 _FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning"})
 #: Roles that the battery tries.
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
+#: How a question begins that templates may take for a tool's result.
+_RESPONSES = ("<tool_response>", "\n<tool_response>", " <tool_response>")
 #: A trait that no battery covers.
 OTHER = "other"
 
@@ -32,6 +34,8 @@ class TurnState(msgspec.Struct, frozen=True):
     traits: frozenset[str]
     #: Text between the last cut and the end, generation prompt apart.
     leftover: str
+    #: The tool definition that stands for all.
+    tools: tuple[Any, ...] | None = None
 
 
 class Extension(msgspec.Struct, frozen=True):
@@ -83,14 +87,14 @@ def _read_message(message: Message) -> set[str]:
         traits.add(OTHER)
     if content is None or isinstance(content, list):
         traits.add("null" if content is None else "parts")
-    elif not isinstance(content, str) or (role == "user" and content.lstrip().startswith("<tool_response>")):
+    elif not isinstance(content, str) or (role == "user" and content.startswith(_RESPONSES)):
         traits.add(OTHER)
     if message.get("name") is not None and role != "tool":
         traits.add("name")
     if calls:
         traits |= {"calls"} | ({"many_calls"} if isinstance(calls, list) and len(calls) > 1 else set())
         traits |= {"calls_with_text"} if content else set()
-    if message.get("reasoning_content") or message.get("reasoning") or _thinks(content):
+    if message.get("reasoning_content") or message.get("reasoning") or (role == "assistant" and _thinks(content)):
         traits.add("reasoning")
     return traits
 
@@ -142,7 +146,8 @@ class Appender:
         leftover = text[cut:end]
         if cut == 0 or plain[self._cuts.find_last(plain) :] != leftover:
             return None
-        return cut, TurnState(context, self._add_tools(read_traits(messages, has_start=True), setting), leftover)
+        traits = self._add_tools(read_traits(messages, has_start=True), setting)
+        return cut, TurnState(context, traits, leftover, setting.tools)
 
     def extend(self, state: TurnState, new: Sequence[Message], setting: RenderSetting) -> Extension | None:
         """The new end of a conversation; None where the known part would change or that cannot be told."""
@@ -161,7 +166,7 @@ class Appender:
         if last < cut or not asking.startswith(plain[:last]):
             return None
         traits = state.traits | read_traits((messages[len(state.context) - 1], *new), has_start=False)
-        return Extension(asking[cut:last], asking[last:], TurnState(context, traits, plain[last:]))
+        return Extension(asking[cut:last], asking[last:], TurnState(context, traits, plain[last:], setting.tools))
 
     def _render_both(self, messages: Sequence[Message], setting: RenderSetting) -> tuple[str | None, str | None]:
         """Without the generation prompt, and as the request asks."""

@@ -5,6 +5,7 @@ digested once, in steps of the lengths known for its beginning; the longest know
 with. Bounded by count and bytes, least recently used out first.
 """
 
+import re
 import threading
 from array import array
 from bisect import insort
@@ -28,10 +29,12 @@ MAX_ENDS_PER_BEGINNING = 512
 _MAX_CHAINS = 8
 #: A hash in a tuple: the number and its slot.
 _HASH_BYTES = 40
-_ROLE = b'"role"'
+_ROLE = re.compile(rb'"role"')
 _BLANKS = b" \t\r\n"
 
 ChainKey = tuple[int, int]
+#: JSON as it was received.
+Json = bytes | memoryview
 
 
 class TokenRun:
@@ -57,7 +60,11 @@ class TokenRun:
     def extend(self, kept_tokens: int, more: "array[int]") -> "TokenRun":
         """A run that keeps the first tokens, and the hashes of their blocks, and goes on with others."""
         kept = {key: hashes[: kept_tokens // key[0]] for key, hashes in tuple(self._chains.items())}
-        return TokenRun(self.ids[:kept_tokens] + more, kept)
+        ids: array[int] = array("I")
+        # One copy; a slice and a sum would be two of them.
+        ids.frombytes(memoryview(self.ids).cast("B")[: kept_tokens * ids.itemsize])
+        ids.extend(more)
+        return TokenRun(ids, kept)
 
     @property
     def size_bytes(self) -> int:
@@ -155,7 +162,7 @@ class ConversationStore:
         """What is held now; the bytes never exceed the limit."""
         return ConversationCounts(len(self._conversations), self._tokens, self._size_bytes)
 
-    def find(self, setting: bytes, member: bytes) -> TurnEnd | None:
+    def find(self, setting: bytes, member: Json) -> TurnEnd | None:
         """The longest known turn that a messages member goes on from.
 
         Args:
@@ -172,7 +179,7 @@ class ConversationStore:
         return None
 
     def put(
-        self, setting: bytes, member: bytes, run: TokenRun, kept_tokens: int, state: TurnState,
+        self, setting: bytes, member: Json, run: TokenRun, kept_tokens: int, state: TurnState,
         *, after: TurnEnd | None = None, instead_of: TurnEnd | None = None,
     ) -> None:  # fmt: skip
         """Keep a turn.
@@ -204,20 +211,20 @@ class ConversationStore:
             self._conversations.clear()
             self._size_bytes = self._tokens = 0
 
-    def _digest(self, member: bytes, length: int) -> int:
+    def _digest(self, member: Json, length: int) -> int:
         return xxhash.xxh3_128_intdigest(memoryview(member)[:length], self._seed)
 
-    def _beginnings_of(self, setting: bytes, member: bytes) -> list[int]:
+    def _beginnings_of(self, setting: bytes, member: Json) -> list[int]:
         """Names of a member's first, second and third message begun; a short conversation has fewer."""
         names, start = [], 0
         hasher = xxhash.xxh3_64(setting, seed=self._seed)
         for _ in range(3):
-            place = member.find(_ROLE, start)
-            if place < 0:
+            found = _ROLE.search(member, start)
+            if found is None:
                 break
-            hasher.update(memoryview(member)[start:place])
+            hasher.update(memoryview(member)[start : found.start()])
             names.append(hasher.intdigest())
-            start = place + len(_ROLE)
+            start = found.end()
         return names or [hasher.intdigest()]
 
     def _choose_conversation(self, after: TurnEnd | None) -> Conversation:
@@ -271,7 +278,7 @@ class ConversationStore:
                 del self._beginnings[beginning]
 
 
-def find_end(member: bytes) -> int | None:
+def find_end(member: Json) -> int | None:
     """Offset just after the last message of a JSON array of objects; None where it ends otherwise."""
     place = _skip_blanks(member, len(member))
     if place == 0 or member[place - 1 : place] != b"]":
@@ -280,13 +287,13 @@ def find_end(member: bytes) -> int | None:
     return place if member[place - 1 : place] == b"}" else None
 
 
-def read_appended(member: bytes, length: int) -> bytes | None:
+def read_appended(member: Json, length: int) -> bytes | None:
     """The messages after `length` as a JSON array; None where the member does not go on with another message."""
-    rest = member[length:].lstrip(_BLANKS)
+    rest = bytes(member[length:]).lstrip(_BLANKS)
     return b"[" + rest[1:] if rest.startswith(b",") else None
 
 
-def _skip_blanks(member: bytes, place: int) -> int:
+def _skip_blanks(member: Json, place: int) -> int:
     while place > 0 and member[place - 1] in _BLANKS:
         place -= 1
     return place

@@ -178,7 +178,7 @@ class Prompter:
 
     @staticmethod
     def _has_tools(request: PromptInput) -> bool:
-        return bool(request.tools) or request.tools_json not in {None, b"[]"}
+        return bool(request.tools) or (request.tools_json is not None and len(request.tools_json) > 2)
 
     def _prepare_chat(self, request: PromptInput, salt: str | None, turn: TurnEnd | None) -> Prompt | Unrenderable:
         messages = request.read_messages()

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from router.errors import RequestError
-from router.prompt.conversations import TokenRun
+from router.prompt.conversations import Json, TokenRun
 
 #: Body fields that change what the engine caches in ways that are not modelled here.
 UNMODELLED_FIELDS = frozenset({"extra_key", "lora_path", "input_embeds", "prompt_embeds", "mm_processor_kwargs"})
@@ -39,9 +39,9 @@ class PromptInput(msgspec.Struct, frozen=True, kw_only=True):
 
     messages: Sequence[Any] | None = None
     #: The messages member as it stands in the body; takes the place of `messages`.
-    messages_json: bytes | None = None
+    messages_json: Json | None = None
     tools: Sequence[Any] | None = None
-    tools_json: bytes | None = None
+    tools_json: Json | None = None
     template_options: Mapping[str, Any] | None = None
     #: Text, ids, or a list of either, of a plain completion.
     prompt: object = None
@@ -101,11 +101,13 @@ class PromptInput(msgspec.Struct, frozen=True, kw_only=True):
         return options
 
 
-def _as_json(value: object, data: bytes | None) -> bytes:
-    return data if data is not None else b"" if value is None else msgspec.json.encode(value)
+def _as_json(value: object, data: Json | None) -> bytes:
+    if data is not None:
+        return bytes(data)
+    return b"" if value is None else msgspec.json.encode(value)
 
 
-def decode_list(data: bytes, name: str) -> list[Any]:
+def decode_list(data: Json, name: str) -> list[Any]:
     """A member that is a list.
 
     Raises:

@@ -42,6 +42,11 @@ class SegmentCache:
         while self.held_tokens > self.limit_tokens or self.held_bytes > self.limit_bytes:
             self._count(*self._ids.popitem(last=False), -1)
 
+    def clear(self) -> None:
+        """Forget all segments."""
+        self._ids.clear()
+        self.held_tokens = self.held_bytes = 0
+
     def _count(self, segment: str, ids: "array[int]", sign: int) -> None:
         self.held_tokens += sign * (len(ids) + 1)
         self.held_bytes += sign * _size_bytes(segment, ids)

@@ -17,6 +17,7 @@ import jinja2
 import jinja2.ext
 import jinja2.sandbox
 import msgspec
+from jinja2.runtime import LoopContext
 
 from router.prompt.engine_form import DEFAULT_FORM, ArgumentForm, EngineForm
 
@@ -49,10 +50,30 @@ def _tojson(value: Any, indent: int | None = None, **_ignored: Any) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 
 
+class _Environment(jinja2.sandbox.ImmutableSandboxedEnvironment):
+    """The sandbox, with a short way for what templates do most and what it allows in any case."""
+
+    def getattr(self, obj: Any, attribute: str) -> Any:
+        """As the sandbox, which asks of every access whether it is safe."""
+        kind = type(obj)
+        if kind is dict:
+            if attribute in obj and attribute not in _DICT_NAMES:
+                return obj[attribute]
+        elif attribute in _SAFE_NAMES.get(kind, ()):
+            return getattr(obj, attribute)
+        return super().getattr(obj, attribute)
+
+
+#: Names that mean a method of a plain object and not its member.
+_DICT_NAMES = frozenset(dir(dict))
+_SAFE_NAMES: dict[type, frozenset[str]] = {
+    LoopContext: frozenset({"first", "last", "index", "index0", "revindex", "revindex0", "length"}),
+    str: frozenset({"startswith", "endswith", "split", "strip", "lstrip", "rstrip", "replace", "upper", "lower"}),
+}
+
+
 def _environment() -> jinja2.sandbox.ImmutableSandboxedEnvironment:
-    environment = jinja2.sandbox.ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols]
-    )
+    environment = _Environment(trim_blocks=True, lstrip_blocks=True, extensions=[jinja2.ext.loopcontrols])
     environment.filters["tojson"] = _tojson
     environment.globals["raise_exception"] = _raise_exception
     environment.globals["strftime_now"] = _strftime_now

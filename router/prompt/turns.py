@@ -17,7 +17,7 @@ import xxhash
 
 from router.prompt.append import Appender, Extension, RenderSetting, turn_traits
 from router.prompt.append_battery import NEVER, AppendRules, try_template
-from router.prompt.conversations import ConversationStore, TokenRun, TurnEnd, read_appended
+from router.prompt.conversations import ConversationStore, Json, TokenRun, TurnEnd, read_appended
 from router.prompt.engine_form import EngineForm
 from router.prompt.request import PromptInput, decode_list
 from router.prompt.template import ChatTemplate, TemplateRefused
@@ -77,7 +77,7 @@ class TurnRenderer:
         new = [] if appended is None else decode_list(appended, "messages")
         if not all(isinstance(message, Mapping) for message in new) or not rules.allow(turn_traits(turn.state, new)):
             return None
-        extension = self._appender.extend(turn.state, new, _setting(request, options, form))
+        extension = self._appender.extend(turn.state, new, RenderSetting(options, form, turn.state.tools))
         if extension is None or not self._check(turn, request, extension, form):
             return None
         try:
@@ -137,7 +137,7 @@ def _setting(request: PromptInput, options: Mapping[str, Any], form: EngineForm)
 
 def _name_setting(request: PromptInput) -> bytes:
     """What has to be equal for two requests to be of one conversation, besides their messages."""
-    tools = request.tools_json if request.tools_json is not None else msgspec.json.encode(request.tools)
+    tools: Json = request.tools_json if request.tools_json is not None else msgspec.json.encode(request.tools)
     options = json.dumps(request.template_options, sort_keys=True, default=str).encode()
     return xxhash.xxh3_128_digest(tools) + options
 

@@ -151,14 +151,14 @@ class RequestBody:
             raise RequestError(f"{name} must be {kind.__name__}, not {type(value).__name__}", param=name)
         return value
 
-    def _list_json(self, name: str) -> bytes | None:
+    def _list_json(self, name: str) -> memoryview | None:
         """A member that is a list, as it stands in the body; None where it is absent or no list.
 
         Long conversations are decoded where their prompt is made: off the event loop, or only what is new in them.
         What does not decode is a `RequestError` there.
         """
         raw = self._members.get(name)
-        return None if raw is None or raw[0] != ord("[") else raw.tobytes()
+        return None if raw is None or raw[0] != ord("[") else raw
 
     def _read_prompt(self) -> PromptInput:
         messages = self._list_json("messages") if self.is_chat else None
