@@ -8,6 +8,8 @@ from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 from typing import ClassVar
 
+from msgspec.structs import replace
+
 from prefix_index.base import FEATURES, Alternative, BlockChain, Change, IndexSize
 from prefix_index.components import STANDARD, Registry
 from prefix_index.fleet import Fleet, Holder
@@ -36,16 +38,8 @@ class NaivePrefixIndex:
         max_blocks: int = 64 << 20,
         registry: Registry = STANDARD,
     ) -> None:
-        """Start without holders.
-
-        Args:
-            secret: Number that canonical hashes are made with.
-            max_orphans: Most blocks of a rank that wait for their parent.
-            max_holder_blocks: Most blocks of a rank or pool; above that the one stored longest ago is forgotten.
-            max_blocks: Most blocks of all.
-            registry: Kinds of groups that are known.
-        """
-        self._secret, self._max_orphans, self._registry = secret, max_orphans, registry
+        """Start without holders. Above a cap, the block that was stored longest ago is forgotten."""
+        self._terms = Terms(model="", secret=secret, max_orphans=max_orphans, registry=registry)
         self._fleet = Fleet(max_holder_blocks=max_holder_blocks, max_blocks=max_blocks)
         #: Place of full attention -> bits of the holders that have it on their device.
         self._masks: dict[int, int] = {}
@@ -63,15 +57,7 @@ class NaivePrefixIndex:
     ) -> int:
         """See `PrefixIndex`; `rule` and `bigram` say what the holder's dialect and engine do."""
         self.drop(holder)
-        terms = Terms(
-            model=model,
-            rule=rule,
-            bigram=bigram,
-            secret=self._secret,
-            max_orphans=self._max_orphans,
-            layout=layout,
-            registry=self._registry,
-        )
+        terms = replace(self._terms, model=model, rule=rule, bigram=bigram, layout=layout)
         return self._fleet.add(holder, terms, host=host, pools=pools)
 
     def drop(self, holder: Target) -> int:
@@ -127,29 +113,20 @@ class NaivePrefixIndex:
     def correct(self, holder: Target, chain: BlockChain, cached_tokens: int) -> int:
         """See `PrefixIndex`."""
         state = self._fleet.holders.get(holder)
-        return 0 if state is None else state.correct(chain.by_size, chain.token_count - 1, cached_tokens)
+        return state.correct(chain.by_size, chain.token_count - 1, cached_tokens) if state else 0
 
     def dump(self, holder: Target) -> Iterator[BlockRecord]:
         """See `PrefixIndex`."""
-        state = self._fleet.holders.get(holder)
-        return iter(()) if state is None else state.dump()
+        return state.dump() if (state := self._fleet.holders.get(holder)) else iter(())
 
     def load(self, holder: Target, records: Iterable[BlockRecord]) -> int:
         """See `PrefixIndex`."""
         state = self._fleet.holders.get(holder)
-        if state is None:
-            return 0
-        count = 0
-        for record in records:
-            delta = Delta()
-            count += state.load(record, delta)
-            self._note(state, delta)
-        return count
+        return sum(self._load(state, record) for record in records) if state else 0
 
     def block_count(self, holder: Target) -> int:
         """See `PrefixIndex`."""
-        state = self._fleet.holders.get(holder)
-        return 0 if state is None else state.block_count
+        return state.block_count if (state := self._fleet.holders.get(holder)) else 0
 
     def block_sizes(self) -> set[int]:
         """See `PrefixIndex`."""
@@ -157,8 +134,7 @@ class NaivePrefixIndex:
 
     def is_modelled(self, holder: Target) -> bool:
         """See `PrefixIndex`."""
-        state = self._fleet.holders.get(holder)
-        return state is not None and state.blocks.is_modelled
+        return (state := self._fleet.holders.get(holder)) is not None and state.blocks.is_modelled
 
     def size(self) -> IndexSize:
         """See `PrefixIndex`."""
@@ -193,14 +169,13 @@ class NaivePrefixIndex:
             self._masks[place] = self._masks.get(place, 0) | state.bit
         state.full_places += len(delta.gained)
         evicted = [place for victim, lost in self._fleet.evict(state) for place in self._unmark(victim, lost)]
-        return Change(
-            stored=tuple(delta.gained),
-            removed=(*delta.lost, *evicted),
-            touched=tuple(delta.touched),
-            orphaned=delta.orphaned,
-            unknown_removals=delta.unknown,
-            refused=delta.refused,
-        )
+        return delta.to_change(evicted)
+
+    def _load(self, state: Holder, record: BlockRecord) -> bool:
+        delta = Delta()
+        is_taken = state.load(record, delta)
+        self._note(state, delta)
+        return is_taken
 
     def _forget(self, holder: Target, how: Callable[[Holder], object]) -> int:
         """Take a holder's credit, then do what else is to be forgotten; blocks it held."""

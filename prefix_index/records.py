@@ -36,9 +36,10 @@ def load(blocks: HolderBlocks, record: BlockRecord, delta: Delta) -> bool:
         return False
     believed = blocks.modelled.groups.get(record.group_idx) if record.group_idx is not None else None
     if believed is not None and (believed.kind, believed.window_tokens) == (record.group_kind, record.window_tokens):
-        if record.copies and believed.open_shelf(tier, record.block_tokens):
-            believed.places[tier][record.canonical_hash] = 1
-        return False
+        if not record.copies or not believed.open_shelf(tier, record.block_tokens):
+            return False
+        believed.places[tier][record.canonical_hash] = 1
+        return True
     group = blocks.find_group(record.group_idx, record.group_kind, record.window_tokens)
     if group is None or group.component is None or not blocks.open_shelf(group, tier, record.block_tokens, delta):
         return False

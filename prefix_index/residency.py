@@ -11,6 +11,7 @@ from enum import StrEnum
 import msgspec
 
 from prefix_index import namespace
+from prefix_index.base import Change
 from prefix_index.components import STANDARD, Registry
 from prefix_index.layout import Layout
 from prefix_index.modelled import Modelled
@@ -57,6 +58,17 @@ class Delta:
         self.orphaned = 0
         self.unknown = 0
         self.refused = 0
+
+    def to_change(self, evicted: Iterable[int]) -> Change:
+        """As callers see it; `evicted` went for want of room."""
+        return Change(
+            stored=tuple(self.gained),
+            removed=(*self.lost, *evicted),
+            touched=tuple(self.touched),
+            orphaned=self.orphaned,
+            unknown_removals=self.unknown,
+            refused=self.refused,
+        )
 
 
 class HolderBlocks:
