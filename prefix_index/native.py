@@ -46,6 +46,8 @@ class IndexCounters(msgspec.Struct, frozen=True):
     #: (block, holder, group) entries, and those forgotten by age since the start because there were too many.
     entries: int
     evicted_entries: int
+    #: Entries that wait for their parent.
+    parked_entries: int
     #: Different blocks, and different sets of holders they have.
     nodes: int
     holder_sets: int

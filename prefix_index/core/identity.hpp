@@ -30,8 +30,8 @@ inline Medium to_medium(std::string_view word) {
 
 inline bool is_full_attention(const Event& event) {
   if (!event.group_kind) return !event.group.is_given || event.group == GroupNumber{true, false, 0};
-  return *event.group_kind == "full_attention" || *event.group_kind == "mla_attention" ||
-         *event.group_kind == "sink_full_attention";
+  return *event.group_kind == "full" || *event.group_kind == "full_attention" || 
+         *event.group_kind == "mla_attention" || *event.group_kind == "sink_full_attention";
 }
 
 inline void append_sized(std::string& to, std::string_view data) {

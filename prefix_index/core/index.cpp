@@ -109,6 +109,13 @@ void Index::sweep(std::uint8_t ticks, std::size_t wanted, std::size_t budget) {
 
 std::size_t Index::entry_count() const { return entries_; }
 
+std::size_t Index::parked_count() const {
+  std::size_t parked = 0;
+  for (const auto& holder : holders_)
+    if (holder != nullptr) parked += holder->parked_count();
+  return parked;
+}
+
 std::size_t Index::bytes() const {
   std::size_t bytes = sizeof *this + tree_.bytes() + batch_.names.size() * 8 + batch_.tokens.size() * 4;
   for (const auto& holder : holders_)

@@ -45,6 +45,7 @@ class Index {
   void match(std::size_t limit, PlaceAt place_at, Visit visit);
 
   std::size_t entry_count() const;
+  std::size_t parked_count() const;
   std::size_t evicted() const { return evicted_; }
   const Tree& tree() const { return tree_; }
   std::size_t bytes() const;

@@ -21,14 +21,18 @@ namespace {
 
 using Tokens = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-std::vector<std::uint64_t> block_hashes(const Tokens& tokens, std::size_t block_tokens, std::uint64_t seed) {
+nb::list block_hashes(const Tokens& tokens, std::size_t block_tokens, std::uint64_t seed) {
   if (block_tokens == 0) throw nb::value_error("block_tokens must be 1 or more");
   if (block_tokens > tokens.shape(0)) return {};
-  const std::uint32_t* data = tokens.data();
   std::vector<std::uint64_t> hashes(tokens.shape(0) / block_tokens);
-  nb::gil_scoped_release released;
-  dovecote::chain_blocks(data, hashes.size(), block_tokens, seed, hashes.data());
-  return hashes;
+  {
+    nb::gil_scoped_release released;
+    dovecote::chain_blocks(tokens.data(), hashes.size(), block_tokens, seed, hashes.data());
+  }
+  const nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(hashes.size())));
+  for (std::size_t at = 0; at < hashes.size(); ++at)
+    PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(at), PyLong_FromUnsignedLongLong(hashes[at]));
+  return nb::borrow<nb::list>(list);
 }
 
 std::uint64_t xxh3_64(nb::bytes data, std::uint64_t seed) {

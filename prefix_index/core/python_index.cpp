@@ -177,6 +177,7 @@ nb::dict PyIndex::counters() {
   const auto held = lock();
   nb::dict counters;
   counters["entries"] = index_.entry_count();
+  counters["parked_entries"] = index_.parked_count();
   counters["nodes"] = index_.tree().node_count();
   counters["holder_sets"] = index_.tree().sets().count();
   counters["evicted_entries"] = index_.evicted();
