@@ -28,6 +28,7 @@ from wire.snapshot import SnapshotPart
 _log = logging.getLogger("dovecote.events")
 #: Longest sleep of the thread, so that deadlines are seen in time.
 _POLL_S = 0.2
+_REOPEN_PAUSE_S = 0.2
 #: Records of a snapshot that are taken over in one hold of the lock: matching waits no longer than that.
 _RECORDS_A_HOLD = 512
 
@@ -75,6 +76,8 @@ class EventFeed:
         # What follows belongs to the thread alone.
         self._poller = zmq.Poller()
         self._links: dict[Target, RankLink] = {}
+        #: Ranks whose sockets could not be opened, and when to try again.
+        self._refused: dict[Target, tuple[RankSource, float]] = {}
         self._owners: dict[Any, tuple[Target, str]] = {}
 
     def start(self) -> None:
@@ -160,8 +163,7 @@ class EventFeed:
             for chain in chains:
                 for target, found_tokens in self._index.find_reuse(chain).items():
                     rank = self._ranks.get(target)
-                    ratio = 0.0 if rank is None else rank.credit_ratio(now_s)
-                    tokens = found_tokens if ratio == 1 else _share(found_tokens, ratio, chain.block_tokens)
+                    tokens = 0 if rank is None else rank.find_credit_tokens(found_tokens, chain.block_tokens, now_s)
                     if tokens > reuse.get(target, 0):
                         reuse[target] = tokens
         return reuse
@@ -283,12 +285,8 @@ class EventFeed:
                 return
             if link.ask_replay(wish.replay_from):
                 self._watch(link.replay, target, "replay")
-                _log.info(
-                    "event_replay_asked worker=%s dp_rank=%d from_seq=%d",
-                    target.worker,
-                    target.dp_rank,
-                    wish.replay_from,
-                )
+                where = (target.worker, target.dp_rank, wish.replay_from)
+                _log.info("event_replay_asked worker=%s dp_rank=%d from_seq=%d", *where)
                 return
             with self._lock:
                 rank = self._ranks.get(target)
@@ -323,8 +321,11 @@ class EventFeed:
             self._ask(target, link, wish)
 
     def _expire(self) -> None:
-        """Give up replays that are overdue, and try again where one was given up long ago."""
+        """Give up replays that are overdue, and try again where one, or a socket, was given up long ago."""
         now_s = self._clock()
+        for source, retry_at_s in list(self._refused.values()):
+            if retry_at_s <= now_s:
+                self._open(source)
         for target, link in list(self._links.items()):
             with self._lock:
                 rank = self._ranks.get(target)
@@ -356,14 +357,18 @@ class EventFeed:
             command()
 
     def _open(self, source: RankSource) -> None:
+        is_repeated = self._refused.get(source.target, (None, 0.0))[0] == source
         self._close(source.target)
         try:
             link = RankLink(self._context, source)
         except (zmq.ZMQError, ValueError) as error:
-            _log.error(
-                "event_socket_refused worker=%s dp_rank=%d endpoint=%a error=%a",
-                source.target.worker, source.target.dp_rank, source.endpoint, str(error),
-            )  # fmt: skip
+            # A bound address is free only a moment after its last socket was closed.
+            self._refused[source.target] = (source, self._clock() + _REOPEN_PAUSE_S)
+            if not is_repeated:
+                _log.error(
+                    "event_socket_refused worker=%s dp_rank=%d endpoint=%a error=%a",
+                    source.target.worker, source.target.dp_rank, source.endpoint, str(error),
+                )  # fmt: skip
             return
         with self._lock:
             rank = self._ranks.get(source.target)
@@ -374,6 +379,7 @@ class EventFeed:
         self._watch(link.monitor, source.target, "monitor")
 
     def _close(self, target: Target) -> None:
+        self._refused.pop(target, None)
         link = self._links.pop(target, None)
         if link is None:
             return
@@ -392,8 +398,3 @@ class EventFeed:
             self._poller.unregister(link.replay)
             del self._owners[link.replay]
             link.close_replay()
-
-
-def _share(tokens: int, ratio: float, block_tokens: int) -> int:
-    """The part of a prefix that is credited, in whole blocks."""
-    return int(tokens * ratio) // block_tokens * block_tokens

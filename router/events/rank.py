@@ -86,6 +86,11 @@ class FedRank:
         """How far this rank's credit can be believed."""
         return self._stream.trust if self._index_is_modelled() else Trust.LOST
 
+    def find_credit_tokens(self, found_tokens: int, block_tokens: int, now_s: float) -> int:
+        """The part of a resident prefix that the stream's trust lets count, in whole blocks."""
+        ratio = self.credit_ratio(now_s)
+        return found_tokens if ratio == 1 else int(found_tokens * ratio) // block_tokens * block_tokens
+
     def credit_ratio(self, now_s: float) -> float:
         """Share of what the index says that the rank may be credited with."""
         return self._stream.credit_ratio(now_s) if self._index_is_modelled() else 0.0

@@ -279,6 +279,26 @@ def test_an_engine_that_connects_finds_the_router_bound(fleet):
     fleet.wait_for_reuse(4)
 
 
+def test_a_rank_that_was_lost_is_bound_again_and_hears_its_engines_next_life(fleet):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        endpoint = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+    fleet.feed.connect(RankSource(target=TARGET, model=MODEL, endpoint=endpoint, binds=True))
+    for life in range(5):
+        engine = fleet.publisher()
+        engine.pub.connect(endpoint)
+        before = fleet.view().batches
+
+        def is_heard(engine=engine, before=before):
+            engine.start()
+            return fleet.view().batches > before
+
+        wait_until(is_heard)
+        engine.publish(stored(0, 1 + life))
+        fleet.wait_for_reuse(4 * (1 + life))
+        fleet.feed.lose(TARGET)
+        assert fleet.reuse() == 0
+
+
 @pytest.mark.parametrize(
     "source",
     [{"endpoint": "tcp://:no-port"}, {"endpoint": "tcp://\ud800:1"}, {"endpoint": "tcp://h:1", "topic": "\ud800"}],
