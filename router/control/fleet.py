@@ -22,6 +22,7 @@ from router.control.worker import Worker
 from router.placement.placer import Placer
 from router.placement.stimuli import FleetChanged, LoadReported
 from router.prompt import ModelPrompts, PromptCatalogue, Prompter
+from router.prompt.loading import load_prompter
 from wire.ids import Target, WorkerId
 from wire.load import LoadReport
 
@@ -267,7 +268,7 @@ class FleetWatch:
         known = self._prompters.get(folder)
         if known is None:
             try:
-                known = await asyncio.to_thread(Prompter.load, folder)
+                known = await asyncio.to_thread(load_prompter, folder)
             except (ValueError, OSError) as error:
                 known = f"no tokenizer: {error}"
             self._prompters[folder] = known

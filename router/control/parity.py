@@ -12,7 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from router.prompt import Prompter, PromptInput
+from router.prompt import Prompter, PromptInput, Unrenderable
 from router.prompt.engine_form import EngineForm, iter_forms
 
 #: A worker is asked again after so many requests.
@@ -117,7 +117,7 @@ async def _probe_text(client: TokenizeClient, prompter: Prompter, model: str) ->
     verdict = Parity.UNKNOWN
     for case in BATTERY:
         text = prompter.render(case.to_input())
-        if not isinstance(text, str):
+        if isinstance(text, Unrenderable):
             continue
         ids = await client.tokenize({"model": model, "prompt": text, "add_special_tokens": False})
         if ids is None:
@@ -144,9 +144,9 @@ def _settle(prompter: Prompter, answers: Sequence[tuple[Case, list[int]]]) -> Pa
 
 def _agrees(prompter: Prompter, form: EngineForm, case: Case, ids: list[int]) -> bool:
     """Whether the ids are the same; a case that is not rendered here earns no credit, so it cannot be wrong."""
-    text = prompter.render(case.to_input(), form)
-    return not isinstance(text, str) or prompter.tokenizer.encode(text).tolist() == ids
+    made = prompter.make_ids(case.to_input(), form)
+    return isinstance(made, Unrenderable) or made.tolist() == ids
 
 
 def _is_rendered(prompter: Prompter, form: EngineForm, case: Case) -> bool:
-    return isinstance(prompter.render(case.to_input(), form), str)
+    return not isinstance(prompter.make_ids(case.to_input(), form), Unrenderable)

@@ -6,6 +6,7 @@ from router.config import EventsMode, EventSource, WorkerConfig
 from router.control.facts import ContradictionError, WorkerFacts, check_dp_size, find_rank_events, shift_port
 from router.control.health import HealthGate
 from router.fleet.rank import RankFacts
+from router.prompt.loading import has_tokenizer
 from wire.event_sources import RankEvents
 from wire.ids import Target, WorkerId
 
@@ -118,4 +119,4 @@ class Worker:
         if said is None:
             return "no tokenizer: none in the configuration, and the worker names none"
         folder = Path(said)
-        return folder if (folder / "tokenizer.json").is_file() else f"no tokenizer: {said} is not on this machine"
+        return folder if has_tokenizer(folder) else f"no tokenizer: {said} is not on this machine"

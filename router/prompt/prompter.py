@@ -26,7 +26,7 @@ from router.prompt.request import (
     Unrenderable,
 )
 from router.prompt.template import ChatTemplate, TemplateRefused, load_chat_template
-from router.prompt.tokenizer import Tokenizer, load_tokenizer
+from router.prompt.tokenizer import TextEncoder, load_tokenizer
 from router.prompt.turns import TurnRenderer
 from wire.block_hash import TOKEN_LIMIT, namespace_seed
 
@@ -51,7 +51,7 @@ class Prompter:
     """Renders, tokenizes and hashes. Thread-safe; long prompts belong off the event loop."""
 
     def __init__(
-        self, tokenizer: Tokenizer, template: ChatTemplate | None, *, conversations: ConversationStore | None = None
+        self, tokenizer: TextEncoder, template: ChatTemplate | None, *, conversations: ConversationStore | None = None
     ) -> None:
         self.tokenizer = tokenizer
         self.template = template
@@ -152,6 +152,16 @@ class Prompter:
             hashes = prompt.run.hash_blocks(block_tokens, seed)
         return BlockChain(block_tokens=block_tokens, hashes=hashes, token_count=prompt.token_count)
 
+    @property
+    def can_chat(self) -> bool:
+        """Whether messages can be rendered."""
+        return self.template is not None
+
+    def make_ids(self, request: PromptInput, form: EngineForm) -> "array[int] | Unrenderable":
+        """Ids of a chat made in full, as an engine of that form makes them."""
+        text = self.render(request, form)
+        return text if isinstance(text, Unrenderable) else self._encode(text)
+
     def render(self, request: PromptInput, form: EngineForm | None = None) -> str | Unrenderable:
         """Text of a chat request in full."""
         messages = request.read_messages()
@@ -168,7 +178,7 @@ class Prompter:
             return Unrenderable("unmodelled_field")
         if not fields.isdisjoint(self._opaque_fields) or (request.tool_choice == "none" and self._has_tools(request)):
             return Unrenderable("opaque_field")
-        if request.is_chat and self.template is None:
+        if request.is_chat and not self.can_chat:
             return Unrenderable("no_template")
         if self.template is not None and any(self.template.mentions(name) for name in fields & TEMPLATE_FIELDS):
             return Unrenderable("opaque_field")

@@ -11,6 +11,7 @@ import logging
 import threading
 from array import array
 from pathlib import Path
+from typing import Protocol
 
 import tokenizers
 
@@ -20,6 +21,21 @@ from router.prompt.segments import SegmentCache
 
 _log = logging.getLogger("dovecote.prompt")
 _PROBES = ("a", " b", "  \n\n c", "\n", "é", "\u0301x", "12", "'s", "\ud55c\uad6d", "\U0001f600", "")
+
+
+class TextEncoder(Protocol):
+    """Plain text to ids."""
+
+    @property
+    def cuts(self) -> Cuts:
+        """Where texts can be cut; empty where they are encoded whole."""
+
+    @property
+    def cache(self) -> SegmentCache:
+        """Ids that are remembered."""
+
+    def encode(self, text: str, *, add_special_tokens: bool = False) -> "array[int]":
+        """Ids of a text."""
 
 
 class Tokenizer:

@@ -21,7 +21,7 @@ from router.prompt.conversations import ConversationStore, Json, TokenRun, TurnE
 from router.prompt.engine_form import EngineForm
 from router.prompt.request import PromptInput, decode_list
 from router.prompt.template import ChatTemplate, TemplateRefused
-from router.prompt.tokenizer import Tokenizer
+from router.prompt.tokenizer import TextEncoder
 
 _log = logging.getLogger("dovecote.prompt")
 #: Sets of template options whose rules are kept; requests with yet others are rendered in full.
@@ -33,7 +33,7 @@ CHECK_EVERY = 256
 class TurnRenderer:
     """Local rendering for one template and tokenizer. Safe in several threads."""
 
-    def __init__(self, template: ChatTemplate | None, tokenizer: Tokenizer, conversations: ConversationStore) -> None:
+    def __init__(self, template: ChatTemplate | None, tokenizer: TextEncoder, conversations: ConversationStore) -> None:
         self._template = template
         self._tokenizer = tokenizer
         self._conversations = conversations
