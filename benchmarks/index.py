@@ -327,12 +327,13 @@ def main() -> int:
     cases = [(per_event, pairs // scale, holders) for per_event, pairs, holders in APPLY_CASES]
     result = {
         "run": {**describe_run(), "repeats": options.repeats},
+        # First, while the process has no freed memory to reuse.
+        "bytes_per_pair": measure_memory(1_000_000 // scale),
         "apply": [measure_apply(options.repeats, case) for case in cases],
         "match": [measure_match(options.repeats, blocks) for blocks in MATCH_BLOCKS],
         "fleets": [measure_fleet(options.repeats, holders // scale) for holders in FLEETS],
         "hole_above_descendants": measure_hole(),
         "hash": measure_hash(options.repeats),
-        "bytes_per_pair": measure_memory(1_000_000 // scale),
     }
     result["peer"] = ask_peer(options.peer_python, cases, min(3, options.repeats))
     compare(result, result["peer"])
