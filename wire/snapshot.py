@@ -49,7 +49,7 @@ class BlockRecord(msgspec.Struct, frozen=True, array_like=True, gc=False):
     group_kind: str | None
     #: Window of a sliding group, in tokens.
     window_tokens: int | None
-    #: Physical copies, each with a removal of its own.
+    #: Physical copies, each with a removal of its own; 0 where the record only says that the group has this tier.
     copies: int
     #: Blocks of this size before it in its chain.
     position: int
