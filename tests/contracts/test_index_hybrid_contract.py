@@ -75,6 +75,8 @@ def test_the_last_token_is_computed_in_hybrid_models_too(index):
     apply(index, blocks(1, 8, **WINDOW), blocks(1, 8, **FULL))
     assert reuse(index, PROMPT[:32]) == 28
     assert reuse(index, PROMPT[:4]) == 0
+    apply(index, blocks(1, 8, **WINDOW), holder=B)
+    assert reuse(index, PROMPT[:32], holder=B) == 28
 
 
 def test_groups_of_different_block_sizes_meet_where_both_have_a_boundary(index):

@@ -49,6 +49,11 @@ def test_a_tier_that_adds_nothing_is_no_alternative(index):
     assert amounts(index, Target("nobody", 0)) == []
 
 
+def test_the_last_token_is_computed_whatever_the_tier(index):
+    apply(index, blocks(1, 8, **HOST))
+    assert amounts(index, A, PROMPT[:32]) == [(Reach.HOST, 28)]
+
+
 def test_holes_of_one_tier_are_filled_from_the_next(index):
     apply(index, blocks(1, 8), removed(3, 4), blocks(3, 3, **HOST), blocks(4, 4, **POOL))
     assert amounts(index) == [(Reach.DEVICE, 8), (Reach.HOST, 12), (Reach.POOLS, 32)]
