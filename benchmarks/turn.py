@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 from random import Random
-from statistics import linear_regression, median, quantiles
+from statistics import fmean, linear_regression, median, quantiles
 from typing import Any
 
 import msgspec
@@ -27,7 +27,8 @@ from prefix_index import block_hashes
 from prefix_index.hashing import native_available
 from router.prompt import ModelPrompts, PromptCatalogue, Prompter
 from router.proxy.body import RequestBody
-from router.server import SWITCH_INTERVAL_S
+from router.proxy.known_bodies import KnownBodies
+from router.server import SWITCH_INTERVAL_S, keep_for_good
 from wire.block_hash import namespace_seed
 
 SEED = 7
@@ -36,6 +37,8 @@ KNOWN_TOKENS = 100_000
 NEW_TOKENS = 800
 LENGTHS = (10_000, 25_000, 50_000, 100_000, 150_000, 200_000)
 RESULT_TOKENS = 1_200
+#: Turns measured of one conversation.
+TURNS = 20
 PAUSE_S = 0.002
 ROOT = Path(__file__).parents[1]
 QWEN = Path(sys.prefix) / "tokenizers/qwen3"
@@ -113,34 +116,40 @@ def new_catalogue(prompter: Prompter) -> PromptCatalogue:
 
 
 async def measure_turns(prompter: Prompter, tokens: int, repeats: int, full: Callable[[bytes], int]) -> dict[str, Any]:
-    """Turns that go on from one known conversation, each with a result of its own."""
-    talk = Talk(prompter, SEED)
-    talk.grow(tokens)
-    catalogue = new_catalogue(prompter)
-    known = await _prepare(catalogue, talk.to_body([]))
-    wall_s, cpu_s, body_bytes, new_tokens = [], [], 0, 0
-    for _ in range(repeats):
-        data = talk.to_body(talk.step(NEW_TOKENS - 60))
-        start_s, start_cpu_s = time.perf_counter(), time.thread_time()
-        prepared = await _prepare(catalogue, data)
-        wall_s.append(time.perf_counter() - start_s)
-        cpu_s.append(time.thread_time() - start_cpu_s)
-        body_bytes, new_tokens = len(data), prepared - known
-        if prepared != full(data):
+    """Turns of several conversations of that length, each going on from the one before."""
+    catalogue, bodies = new_catalogue(prompter), KnownBodies()
+    known, new, body_bytes = [], [], []
+    wall_s, cpu_s = [], []
+    for number in range(max(1, repeats // TURNS)):
+        talk = Talk(prompter, SEED + 100 * number)
+        talk.grow(tokens)
+        before = await _prepare(catalogue, talk.to_body([]), bodies)
+        for _ in range(TURNS):
+            talk.messages += talk.step(NEW_TOKENS - 60)
+            data = talk.to_body([])
+            start_s, start_cpu_s = time.perf_counter(), time.thread_time()
+            prepared = await _prepare(catalogue, data, bodies)
+            wall_s.append(time.perf_counter() - start_s)
+            cpu_s.append(time.thread_time() - start_cpu_s)
+            known.append(before)
+            new.append(prepared - before)
+            body_bytes.append(len(data))
+            before = prepared
+        if before != full(data):
             raise RuntimeError("the turn's ids differ from a full rendering and tokenization")
     catalogue.close()
     return {
-        "known_tokens": known,
-        "new_tokens": new_tokens,
-        "body_bytes": body_bytes,
-        "repeats": repeats,
+        "known_tokens": fmean(known),
+        "new_tokens": fmean(new),
+        "body_bytes": fmean(body_bytes),
+        "turns": len(known),
         "wall": describe_times(wall_s),
         "cpu": describe_times(cpu_s),
     }
 
 
-async def _prepare(catalogue: PromptCatalogue, data: bytes) -> int:
-    body = RequestBody(data, is_chat=True)
+async def _prepare(catalogue: PromptCatalogue, data: bytes, bodies: KnownBodies | None = None) -> int:
+    body = RequestBody(data, is_chat=True, known=bodies)
     prepared = await catalogue.prepare(body.model, body.prompt_input, len(data))
     if not prepared.chains:
         raise RuntimeError(f"no chain: {prepared.uncredited}")
@@ -173,6 +182,7 @@ async def measure_first_sight(prompter: Prompter, seconds: float) -> dict[str, A
         talk.grow(KNOWN_TOKENS)
         bodies.append(talk.to_body([]))
     prompter.conversations.clear()
+    keep_for_good()
     alone = await _measure_small(catalogue, seconds)
     stop, seen = asyncio.Event(), 0
     first_s: list[float] = []
@@ -237,6 +247,7 @@ async def measure(folder: Path, repeats: int, seconds: float) -> dict[str, Any]:
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     prompter = Prompter.load(folder)
     full = make_reference(prompter, folder)
+    keep_for_good()
     turns = [await measure_turns(prompter, tokens, repeats, full) for tokens in LENGTHS]
     turn = next(one for tokens, one in zip(LENGTHS, turns, strict=True) if tokens == KNOWN_TOKENS)
     talk = Talk(prompter, SEED)

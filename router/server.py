@@ -4,6 +4,7 @@ The socket is bound before anything is made, so that a taken port is said at onc
 worker was probed once and requests are taken.
 """
 
+import gc
 import logging
 import socket
 import sys
@@ -33,8 +34,15 @@ class _AnnouncingServer(uvicorn.Server):
         """See uvicorn."""
         await super().startup(sockets)
         if self.started:
+            keep_for_good()
             sys.stdout.write(f"listening on {self._address}\n")
             sys.stdout.flush()
+
+
+def keep_for_good() -> None:
+    """Leave what stands now (code, tokenizers, templates) out of later collections, which stop every request."""
+    gc.collect()
+    gc.freeze()
 
 
 def serve_router(config: FleetConfig, log_level: str) -> None:

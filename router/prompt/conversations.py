@@ -5,36 +5,28 @@ digested once, in steps of the lengths known for its beginning; the longest know
 with. Bounded by count and bytes, least recently used out first.
 """
 
-import re
 import threading
 from array import array
-from bisect import insort
 from collections import OrderedDict
 from collections.abc import Mapping
 
 import msgspec
-import xxhash
 
 from prefix_index import block_hashes
 from router.prompt.append import TurnState
+from router.prompt.prefixes import Beginning, Json, digest_prefix, find_end, name_beginnings
 
 #: Bytes kept over all conversations: some 300 of 100k tokens with one block size of 16.
 DEFAULT_BYTES = 256 << 20
 DEFAULT_CONVERSATIONS = 4_096
 #: Ends of earlier turns kept of one conversation, for clients that go back a step or ask twice.
 ENDS_PER_CONVERSATION = 4
-#: Ends that share a beginning and are compared with a request.
-MAX_ENDS_PER_BEGINNING = 512
 #: Chains kept of one conversation: block sizes and namespaces.
 _MAX_CHAINS = 8
 #: A hash in a tuple: the number and its slot.
 _HASH_BYTES = 40
-_ROLE = re.compile(rb'"role"')
-_BLANKS = b" \t\r\n"
 
 ChainKey = tuple[int, int]
-#: JSON as it was received.
-Json = bytes | memoryview
 
 
 class TokenRun:
@@ -97,44 +89,6 @@ class Conversation:
         self.size_bytes = 0
 
 
-class Beginning:
-    """Known ends that share a beginning."""
-
-    __slots__ = ("by_digest", "lengths")
-
-    def __init__(self) -> None:
-        self.lengths: list[int] = []
-        self.by_digest: OrderedDict[tuple[int, int], TurnEnd] = OrderedDict()
-
-    def add(self, end: TurnEnd) -> TurnEnd | None:
-        """Keep an end; the one that had to make room."""
-        if (end.length, end.digest) not in self.by_digest:
-            insort(self.lengths, end.length)
-        self.by_digest[end.length, end.digest] = end
-        if len(self.by_digest) <= MAX_ENDS_PER_BEGINNING:
-            return None
-        _, oldest = self.by_digest.popitem(last=False)
-        self.lengths.remove(oldest.length)
-        return oldest
-
-    def discard(self, end: TurnEnd) -> None:
-        """Forget an end, unless another took its place."""
-        if self.by_digest.get((end.length, end.digest)) is end:
-            del self.by_digest[end.length, end.digest]
-            self.lengths.remove(end.length)
-
-    def find(self, member: memoryview, seed: int) -> TurnEnd | None:
-        """The longest end that the member goes on from."""
-        hasher, start, found = xxhash.xxh3_128(seed=seed), 0, None
-        for length in self.lengths:
-            if length > len(member):
-                break
-            hasher.update(member[start:length])
-            start = length
-            found = self.by_digest.get((length, hasher.intdigest()), found)
-        return found
-
-
 class ConversationCounts(msgspec.Struct, frozen=True):
     """What is held."""
 
@@ -153,7 +107,7 @@ class ConversationStore:
         self._limit_conversations = limit_conversations
         self._seed = seed
         self._lock = threading.Lock()
-        self._beginnings: dict[int, Beginning] = {}
+        self._beginnings: dict[int, Beginning[TurnEnd]] = {}
         self._conversations: OrderedDict[int, Conversation] = OrderedDict()
         self._size_bytes = 0
         self._tokens = 0
@@ -170,7 +124,7 @@ class ConversationStore:
             member: The messages as JSON.
         """
         with self._lock:
-            for beginning in reversed(self._beginnings_of(setting, member)):
+            for beginning in reversed(name_beginnings(setting, member, self._seed)):
                 known = self._beginnings.get(beginning)
                 end = None if known is None else known.find(memoryview(member), self._seed)
                 if end is not None and end.conversation is not None:
@@ -201,7 +155,7 @@ class ConversationStore:
             if instead_of is not None and instead_of.conversation is not None:
                 self._forget(instead_of.conversation)
             conversation = self._choose_conversation(after)
-            self._add(conversation, end, self._beginnings_of(setting, member)[-1])
+            self._add(conversation, end, name_beginnings(setting, member, self._seed)[-1])
             self._shrink()
 
     def clear(self) -> None:
@@ -212,20 +166,7 @@ class ConversationStore:
             self._size_bytes = self._tokens = 0
 
     def _digest(self, member: Json, length: int) -> int:
-        return xxhash.xxh3_128_intdigest(memoryview(member)[:length], self._seed)
-
-    def _beginnings_of(self, setting: bytes, member: Json) -> list[int]:
-        """Names of a member's first, second and third message begun; a short conversation has fewer."""
-        names, start = [], 0
-        hasher = xxhash.xxh3_64(setting, seed=self._seed)
-        for _ in range(3):
-            found = _ROLE.search(member, start)
-            if found is None:
-                break
-            hasher.update(memoryview(member)[start : found.start()])
-            names.append(hasher.intdigest())
-            start = found.end()
-        return names or [hasher.intdigest()]
+        return digest_prefix(member, length, self._seed)
 
     def _choose_conversation(self, after: TurnEnd | None) -> Conversation:
         known = None if after is None else after.conversation
@@ -276,27 +217,6 @@ class ConversationStore:
             known.discard(end)
             if not known.lengths:
                 del self._beginnings[beginning]
-
-
-def find_end(member: Json) -> int | None:
-    """Offset just after the last message of a JSON array of objects; None where it ends otherwise."""
-    place = _skip_blanks(member, len(member))
-    if place == 0 or member[place - 1 : place] != b"]":
-        return None
-    place = _skip_blanks(member, place - 1)
-    return place if member[place - 1 : place] == b"}" else None
-
-
-def read_appended(member: Json, length: int) -> bytes | None:
-    """The messages after `length` as a JSON array; None where the member does not go on with another message."""
-    rest = bytes(member[length:]).lstrip(_BLANKS)
-    return b"[" + rest[1:] if rest.startswith(b",") else None
-
-
-def _skip_blanks(member: Json, place: int) -> int:
-    while place > 0 and member[place - 1] in _BLANKS:
-        place -= 1
-    return place
 
 
 def _state_bytes(end: TurnEnd) -> int:

@@ -45,6 +45,8 @@ class Foresight(msgspec.Struct, frozen=True):
     turn: TurnEnd | None
     #: Bytes that have to be rendered and tokenized.
     new_bytes: int
+    #: Whether its local rendering is to be compared with the full one.
+    checks: bool = False
 
 
 class Prompter:
@@ -119,6 +121,8 @@ class Prompter:
         turn = self._turns.find(request) if self._refuse(request) is None else None
         if turn is None or request.messages_json is None:
             return Foresight(None, size_bytes)
+        if self._turns.is_check_due():
+            return Foresight(turn, size_bytes, checks=True)
         return Foresight(turn, len(request.messages_json) - turn.length)
 
     def prepare(self, request: PromptInput, foresight: Foresight | None = None) -> Prompt | Unrenderable:
@@ -134,7 +138,8 @@ class Prompter:
         if not request.is_chat:
             return self._prepare_completion(request, salt or None)
         turn = self._turns.find(request) if foresight is None else foresight.turn
-        run = None if turn is None else self._turns.go_on(turn, request, self._form)
+        checks = foresight is not None and foresight.checks
+        run = None if turn is None else self._turns.go_on(turn, request, self._form, checks=checks)
         if run is not None:
             return Prompt(run=run, cache_salt=salt or None)
         return self._prepare_chat(request, salt or None, turn)

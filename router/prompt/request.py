@@ -7,7 +7,8 @@ from typing import Any
 import msgspec
 
 from router.errors import RequestError
-from router.prompt.conversations import Json, TokenRun
+from router.prompt.conversations import TokenRun
+from router.prompt.prefixes import Json
 
 #: Body fields that change what the engine caches in ways that are not modelled here.
 UNMODELLED_FIELDS = frozenset({"extra_key", "lora_path", "input_embeds", "prompt_embeds", "mm_processor_kwargs"})

@@ -17,8 +17,9 @@ import xxhash
 
 from router.prompt.append import Appender, Extension, RenderSetting, turn_traits
 from router.prompt.append_battery import NEVER, AppendRules, try_template
-from router.prompt.conversations import ConversationStore, Json, TokenRun, TurnEnd, read_appended
+from router.prompt.conversations import ConversationStore, TokenRun, TurnEnd
 from router.prompt.engine_form import EngineForm
+from router.prompt.prefixes import Json, read_appended
 from router.prompt.request import PromptInput, decode_list
 from router.prompt.template import ChatTemplate, TemplateRefused
 from router.prompt.tokenizer import TextEncoder
@@ -62,8 +63,18 @@ class TurnRenderer:
             return None
         return self._conversations.find(_name_setting(request), request.messages_json)
 
-    def go_on(self, turn: TurnEnd, request: PromptInput, form: EngineForm) -> TokenRun | None:
+    def is_check_due(self) -> bool:
+        """Counts a turn; whether its local rendering is the one to be compared with the full one."""
+        return next(self._turn_numbers) % CHECK_EVERY == 0
+
+    def go_on(self, turn: TurnEnd, request: PromptInput, form: EngineForm, *, checks: bool) -> TokenRun | None:
         """Ids of a turn from those of an earlier one and its new messages; None where it must be rendered in full.
+
+        Args:
+            turn: The earlier one.
+            request: The request.
+            form: What the engines do to messages.
+            checks: Whether to compare with the full rendering, which takes as long as that.
 
         Raises:
             RequestError: The new messages cannot be read.
@@ -78,7 +89,7 @@ class TurnRenderer:
         if not all(isinstance(message, Mapping) for message in new) or not rules.allow(turn_traits(turn.state, new)):
             return None
         extension = self._appender.extend(turn.state, new, RenderSetting(options, form, turn.state.tools))
-        if extension is None or not self._check(turn, request, extension, form):
+        if extension is None or (checks and not self._check(turn, request, extension, form)):
             return None
         try:
             settled = self._tokenizer.encode(extension.settled)
@@ -112,9 +123,9 @@ class TurnRenderer:
         return run
 
     def _check(self, turn: TurnEnd, request: PromptInput, extension: Extension, form: EngineForm) -> bool:
-        """Compare with the full rendering, one turn in `CHECK_EVERY`; False where they differ."""
-        if self._template is None or next(self._turn_numbers) % CHECK_EVERY:
-            return True
+        """Whether the full rendering gives the same ids; where not, nothing is rendered locally any more."""
+        if self._template is None:
+            return False
         try:
             text = self._template.render(
                 request.read_messages(), request.read_tools(), request.read_options(), form=form

@@ -12,6 +12,7 @@ import msgspec
 from router.errors import BodyTooLargeError, RequestError
 from router.prompt import PromptInput
 from router.proxy import splice
+from router.proxy.known_bodies import KnownBodies
 
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
@@ -59,8 +60,13 @@ async def receive_body(receive: Receive, limit_bytes: int) -> bytes:
 class RequestBody:
     """A checked JSON object and the few members the router reads."""
 
-    def __init__(self, data: bytes, *, is_chat: bool) -> None:
+    def __init__(self, data: bytes, *, is_chat: bool, known: KnownBodies | None = None) -> None:
         """Check and decode.
+
+        Args:
+            data: The body.
+            is_chat: Whether it carries messages, else a prompt.
+            known: Bodies checked before, with whose beginnings this one may begin.
 
         Raises:
             RequestError: Not a JSON object, a name twice, a required member absent or of the wrong kind. Messages
@@ -68,7 +74,7 @@ class RequestBody:
         """
         self.data = data
         self.is_chat = is_chat
-        self._members = _decode_members(data)
+        self._members = _decode_members(data) if known is None else known.decode(data, _decode_members)
         if splice.has_repeated_names(data, self._members):
             raise RequestError("a member of the body stands twice")
         self._has_routed_fields = not self._members.keys().isdisjoint(_ROUTERS_FIELDS)

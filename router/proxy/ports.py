@@ -10,6 +10,7 @@ from prefix_index.trust import Trust
 from router.metrics import RouterMetrics
 from router.placement.placer import Placer
 from router.prompt import PromptCatalogue
+from router.proxy.known_bodies import KnownBodies
 from router.proxy.prediction import Evidence
 from router.proxy.upstream import Upstream
 from router.sessions.fingerprint import Fingerprints
@@ -76,5 +77,7 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     upstream: Upstream
     metrics: RouterMetrics
     limits: ProxyLimits
+    #: Beginnings of bodies that were checked.
+    known_bodies: KnownBodies = msgspec.field(default_factory=KnownBodies)
     #: Conversations of requests that name none.
     fingerprints: Fingerprints = msgspec.field(default_factory=Fingerprints)

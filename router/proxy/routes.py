@@ -134,7 +134,7 @@ class _Request:
         if encoding not in {None, b"identity"}:
             raise UnsupportedEncodingError("compressed bodies are not taken; send the JSON as it is")
         data = await receive_body(self._receive, self._parts.limits.body_bytes)
-        return RequestBody(data, is_chat=HOT_PATHS[self._path])
+        return RequestBody(data, is_chat=HOT_PATHS[self._path], known=self._parts.known_bodies)
 
     async def _prepare(self, body: RequestBody) -> Attempt:
         self._check_model(body.model)

@@ -7,9 +7,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from router.prompt import PromptInput, Unrenderable
+from router.prompt import Prompter, PromptInput, Unrenderable
 from router.prompt.engine_form import DEFAULT_FORM
-from tests.router.prompt.real_tokenizers import CHATS, FAST, NAMES, load_model, load_prompter, load_template
+from router.prompt.turns import CHECK_EVERY
+from tests.router.prompt.real_tokenizers import CHATS, FAST, NAMES, TOY, load_model, load_prompter, load_template
 
 PIECES = st.sampled_from(
     [
@@ -187,3 +188,24 @@ def test_a_turn_whose_earlier_text_changed_leaves_no_stale_ends():
     other = [*first, {"role": "assistant", "content": "x"}, {"role": "user", "content": "y"}]
     for messages in (first, second, third, other, [*other, *second], first):
         assert prompter.prepare(request(messages)).token_ids.tolist() == full_ids("qwen3", messages, None, {})
+
+
+LENGTH_AWARE = (
+    "{{ messages | length > 6 }}"
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+def test_a_local_rendering_that_turns_out_wrong_ends_local_rendering(caplog):
+    prompter = Prompter.load(TOY)
+    # What the battery of short conversations cannot see, put in its place after it was tried.
+    prompter.template._template = prompter.template._template.environment.from_string(LENGTH_AWARE)
+    messages = [{"role": "user", "content": "a"}]
+    for turn in range(CHECK_EVERY + 2):
+        asked = request(messages)
+        prompt = prompter.prepare(asked, prompter.foresee(asked, 10))
+        messages = [*messages, {"role": "assistant", "content": "b"}, {"role": "user", "content": f"{turn}"}]
+    assert "local_rendering_ended" in caplog.text
+    assert prompter.foresee(asked, 10).turn is None
+    assert prompt.token_ids == prompter.tokenizer.encode(prompter.render(asked))

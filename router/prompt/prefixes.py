@@ -1,0 +1,120 @@
+"""Finds the longest known JSON that a longer one goes on from, by digests of its prefixes. Pure.
+
+What is known is grouped by its beginning (up to the third message), so that a lookup digests a member once, in steps
+of the lengths known for that beginning.
+"""
+
+import re
+from bisect import insort
+from collections import OrderedDict
+from typing import Generic, Protocol, TypeVar
+
+import xxhash
+
+#: Ends that share a beginning and are compared with a request.
+MAX_ENDS_PER_BEGINNING = 512
+_ROLE = re.compile(rb'"role"')
+_BLANKS = b" \t\r\n"
+#: JSON as it was received.
+Json = bytes | memoryview
+
+
+class KnownEnd(Protocol):
+    """Where something known ends."""
+
+    @property
+    def length(self) -> int:
+        """Its bytes."""
+
+    @property
+    def digest(self) -> int:
+        """Their XXH3-128."""
+
+
+E = TypeVar("E", bound=KnownEnd)
+
+
+class Beginning(Generic[E]):
+    """Known ends that share a beginning."""
+
+    __slots__ = ("by_digest", "lengths")
+
+    def __init__(self) -> None:
+        self.lengths: list[int] = []
+        self.by_digest: OrderedDict[tuple[int, int], E] = OrderedDict()
+
+    def add(self, end: E) -> E | None:
+        """Keep an end; the one that had to make room."""
+        if (end.length, end.digest) not in self.by_digest:
+            insort(self.lengths, end.length)
+        self.by_digest[end.length, end.digest] = end
+        if len(self.by_digest) <= MAX_ENDS_PER_BEGINNING:
+            return None
+        _, oldest = self.by_digest.popitem(last=False)
+        self.lengths.remove(oldest.length)
+        return oldest
+
+    def discard(self, end: E) -> None:
+        """Forget an end, unless another took its place."""
+        if self.by_digest.get((end.length, end.digest)) is end:
+            del self.by_digest[end.length, end.digest]
+            self.lengths.remove(end.length)
+
+    def find(self, member: memoryview, seed: int) -> E | None:
+        """The longest end that the member goes on from."""
+        hasher, start, found = xxhash.xxh3_128(seed=seed), 0, None
+        for length in self.lengths:
+            if length > len(member):
+                break
+            hasher.update(member[start:length])
+            start = length
+            found = self.by_digest.get((length, hasher.intdigest()), found)
+        return found
+
+
+def digest_prefix(member: Json, length: int, seed: int) -> int:
+    """XXH3-128 of the first bytes."""
+    return xxhash.xxh3_128_intdigest(memoryview(member)[:length], seed)
+
+
+def name_beginnings(setting: bytes, member: Json, seed: int) -> list[int]:
+    """Names of a member's first, second and third message begun; a short conversation has fewer.
+
+    Args:
+        setting: What must be equal besides.
+        member: JSON that holds messages.
+        seed: Of the digests.
+    """
+    names, start = [], 0
+    hasher = xxhash.xxh3_64(setting, seed=seed)
+    for _ in range(3):
+        found = _ROLE.search(member, start)
+        if found is None:
+            break
+        hasher.update(memoryview(member)[start : found.start()])
+        names.append(hasher.intdigest())
+        start = found.end()
+    return names or [hasher.intdigest()]
+
+
+def find_end(member: Json) -> int | None:
+    """Offset just after the last message of a JSON array of objects; None where it ends otherwise."""
+    place = _skip_blanks(member, len(member))
+    if place == 0 or member[place - 1 : place] != b"]":
+        return None
+    place = _skip_blanks(member, place - 1)
+    return place if member[place - 1 : place] == b"}" else None
+
+
+def read_appended(member: Json, length: int) -> bytes | None:
+    """The messages after `length` as a JSON array; None where the member does not go on with another message."""
+    rest = bytes(member[length:]).lstrip(_BLANKS)
+    if not rest.startswith(b",") or rest[1:].lstrip(_BLANKS).startswith(b"]"):
+        return None
+    return b"[" + rest[1:]
+
+
+def _skip_blanks(member: Json, place: int) -> int:
+    while place > 0 and member[place - 1] in _BLANKS:
+        place -= 1
+    return place

@@ -1,0 +1,110 @@
+"""A body that begins as a checked one is decoded from where it parts, and to the same members or the same error."""
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.errors import RequestError
+from router.proxy import known_bodies
+from router.proxy.body import RequestBody, _decode_members
+from router.proxy.known_bodies import KnownBodies
+
+TEXT = "words " * 3_000
+FIRST = [{"role": "system", "content": TEXT}, {"role": "user", "content": 'say "}],{" '}]
+MORE = [{"role": "assistant", "content": None, "tool_calls": [{"role": "x"}]}, {"role": "user", "content": "]} é"}]
+
+
+def encode(messages, *, spaced=False, head=None, tail=None):
+    separators = None if spaced else (",", ":")
+    body = {"model": "m", **(head or {}), "messages": messages, **(tail or {})}
+    return json.dumps(body, ensure_ascii=False, separators=separators).encode()
+
+
+def plain(members):
+    return {name: bytes(value) for name, value in members.items()}
+
+
+class Counting:
+    """Decodes and remembers how much it was given."""
+
+    def __init__(self):
+        self.sizes = []
+
+    def __call__(self, data):
+        self.sizes.append(len(data))
+        return _decode_members(data)
+
+
+@pytest.mark.parametrize("spaced", [False, True])
+def test_only_what_is_new_is_looked_over(spaced):
+    known, counting = KnownBodies(), Counting()
+    messages = FIRST
+    for _ in range(5):
+        body = encode(messages, spaced=spaced, tail={"tools": [], "stream": True})
+        assert plain(known.decode(body, counting)) == plain(_decode_members(body))
+        messages = messages + MORE
+    assert counting.sizes[0] > len(TEXT)
+    assert max(counting.sizes[1:]) < 400
+
+
+def test_a_body_that_parts_earlier_is_looked_over_in_full():
+    known, counting = KnownBodies(), Counting()
+    for body in (encode(FIRST), encode([{**FIRST[0], "content": "x" + TEXT}, *FIRST[1:], *MORE])):
+        assert plain(known.decode(body, counting)) == plain(_decode_members(body))
+    assert min(counting.sizes) > len(TEXT)
+
+
+JUNK = st.sampled_from(
+    [
+        *[
+            b",]}",
+            b", ] }",
+            b"",
+            b"]",
+            b"]}",
+            b"}",
+            b",",
+            b',{"role":"user"}]}',
+            b',{"role":"user"}],"a":1}',
+            b',"x"]}',
+        ],
+        *[b',1],"messages":[2]}', b',{"a":[1,{"b":2}]}]}  ', b' , {} ] , "stream" : true }', b",{]}", b",NaN]}"],
+        *[b',{"a":"\\ud83d"}]}', b'],"model":1}', b',{}],"messages":[{}]}', b",,{}]}"],
+    ]
+)
+
+
+@given(rest=JUNK, other=JUNK)
+def test_whatever_follows_comes_out_as_without_memory(rest, other):
+    known = KnownBodies()
+    first = encode(FIRST)
+    known.decode(first, _decode_members)
+    for body in (first[:-2] + rest, first[:-2] + other, first[:-2] + other + rest):
+        assert outcome(body, known) == outcome(body, None)
+
+
+def outcome(data, known):
+    try:
+        body = RequestBody(data, is_chat=True, known=known)
+    except RequestError as error:
+        return error.message
+    return plain(body._members), body.to_forward()
+
+
+def test_a_name_that_stands_twice_is_seen():
+    known = KnownBodies()
+    RequestBody(encode(FIRST), is_chat=True, known=known)
+    again = encode(FIRST + MORE)[:-1] + b',"messages":' + json.dumps(MORE).encode() + b"}"
+    with pytest.raises(RequestError, match="twice"):
+        RequestBody(again, is_chat=True, known=known)
+
+
+def test_memory_is_bounded(monkeypatch):
+    monkeypatch.setattr(known_bodies, "MIN_MESSAGES_BYTES", 10)
+    known = KnownBodies(max_bodies=5)
+    for number in range(30):
+        known.decode(encode([{"role": "user", "content": f"{number}" * 20}]), _decode_members)
+        assert len(known) <= 5
+    assert sum(len(one.by_digest) for one in known._beginnings.values()) == 5
