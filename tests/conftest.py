@@ -6,6 +6,11 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import HealthCheck, settings
+
+# No test depends on how fast the machine is: neither on the time of an example nor on that of making one.
+settings.register_profile("dovecote", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("dovecote")
 
 # `make test` unpacks Debian's prometheus and promtool there.
 os.environ["PATH"] += os.pathsep + str(Path(sys.prefix) / "prometheus/usr/bin")

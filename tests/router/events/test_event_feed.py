@@ -115,7 +115,7 @@ def test_what_was_published_before_the_router_came_is_read_at_once(fleet):
     engine.publish(stored(0, 3))
     fleet.follow(engine)
     fleet.wait_for_reuse(12)
-    assert fleet.view().trust is Trust.EXACT
+    wait_until(lambda: fleet.view().trust is Trust.EXACT)
     engine.publish(stored(3))
     fleet.wait_for_reuse(16)
     assert fleet.view().resets == 0
