@@ -9,7 +9,13 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 # No test depends on how fast the machine is: neither on the time of an example nor on that of making one.
-settings.register_profile("dovecote", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# Checks of a change try the same examples each time; runs at home go on searching.
+settings.register_profile(
+    "dovecote",
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=os.environ.get("CI") == "true",
+)
 settings.load_profile("dovecote")
 
 # `make test` unpacks Debian's prometheus and promtool there.

@@ -213,6 +213,11 @@ class HybridIndexMachine(RuleBasedStateMachine):
         for path in LEAVES:
             assert fresh.find_reuse(find_chain(path)) == self.index.find_reuse(find_chain(path))
         self.pool_seen = {key[0] for key in self.pool}
+        # What a dropped pool held is in no dump: a removal of it is one of something unknown from now on.
+        for holder in HOLDERS:
+            for key in self.copies[holder]:
+                if self.is_pooled(holder, key[1]) and key not in self.pool:
+                    self.copies[holder][key] = 0
         self.index = fresh
 
     def pool_of_ranks(self) -> set:
