@@ -15,7 +15,7 @@ import msgspec
 
 from prefix_index import BlockChain
 from router.prompt.conversations import ConversationStore, TokenRun, TurnEnd
-from router.prompt.engine_form import DEFAULT_FORM, ArgumentForm, ContinueForm, EngineForm
+from router.prompt.engine_form import DEFAULT_FORM, ContinueForm, EngineForm
 from router.prompt.media import MARKS, find_known_text, has_media, hash_with_media, mark_media, read_media
 from router.prompt.request import (
     OPAQUE_FIELDS,
@@ -96,15 +96,6 @@ class Prompter:
         self.form = form
         self.is_settled = True
         self._opaque_fields = OPAQUE_FIELDS | opaque_fields
-
-    @property
-    def argument_form(self) -> ArgumentForm:
-        """How tool call arguments reach the template."""
-        return self._form.arguments
-
-    @argument_form.setter
-    def argument_form(self, arguments: ArgumentForm) -> None:
-        self.form = msgspec.structs.replace(self._form, arguments=arguments)
 
     @property
     def held_tokens(self) -> int:

@@ -9,16 +9,15 @@ import time
 
 import aiohttp
 import pytest
+from growing_sessions import GrowingSessions, until
 
 from simulator.demo.client import AgentClient
 from simulator.demo.processes import Children
-from simulator.traces.session import Message, PromptForm, Session, Turn
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
 
 ENGINES, RANKS, SESSIONS, KILLED = 4, 2, 12, 2
 REQUEST_DEADLINE_S = 30.0
-WORDS = ("parse", "index", "route", "merge", "cache", "token", "queue", "shard", "probe", "drain", "lease", "score")
 
 
 def free_ports(count):
@@ -28,51 +27,6 @@ def free_ports(count):
     for one in sockets:
         one.close()
     return ports
-
-
-async def until(condition, what, deadline_s=60.0):
-    deadline = time.monotonic() + deadline_s
-    while not (value := await condition()):
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        await asyncio.sleep(0.05)
-    return value
-
-
-class Conversations:
-    """Sessions that grow turn by turn through the router, answers included."""
-
-    def __init__(self, client):
-        self.client = client
-        self.histories = {
-            f"session-{number}": [Message("system", f"You work on part {number % 3}. " + " ".join(WORDS) * 8)]
-            for number in range(SESSIONS)
-        }
-
-    async def take_turn(self, name, output_tokens):
-        history = self.histories[name]
-        turns = len(history)
-        words = " ".join(WORDS[(turns + place + int(name[8:])) % len(WORDS)] for place in range(40))
-        history.append(Message("user", f"step {turns} of {name}: {words}"))
-        turn = Turn(
-            think_s=0,
-            model="dovecote-toy",
-            kept_parts=0,
-            added=tuple(history),
-            prompt_tokens=0,
-            new_tokens=0,
-            output_tokens=output_tokens,
-        )
-        session = Session(session_id=name, parent=None, turns=(turn,), form=PromptForm.CHAT)
-        reply = await self.client.send(session, turn, tuple(history))
-        history.append(Message("assistant", reply.text or "(no answer)"))
-        return reply
-
-    async def take_turns(self, count, output_tokens=6):
-        async def run(name):
-            return [await self.take_turn(name, output_tokens) for _ in range(count)]
-
-        replies = await asyncio.gather(*(run(name) for name in self.histories))
-        return [reply for one in replies for reply in one]
 
 
 class Fleet:
@@ -127,7 +81,7 @@ async def test_killed_engines_cost_their_requests_and_nothing_else():
         fleet = Fleet(children, http)
         await fleet.start()
         client = AgentClient(http, fleet.url, "dovecote-toy", time.monotonic, REQUEST_DEADLINE_S)
-        talk = Conversations(client)
+        talk = GrowingSessions(client, SESSIONS)
         before = await talk.take_turns(2)
         assert [reply.failure for reply in before if reply.failure] == []
 

@@ -4,12 +4,12 @@ import asyncio
 import json
 import shutil
 import socket
-import time
 from pathlib import Path
 
 import aiohttp
 import pytest
 import yaml
+from growing_sessions import until
 
 from simulator.demo.processes import Children
 
@@ -19,14 +19,6 @@ ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "dashboards/prometheus"
 #: Queries that have something to say only after a fault.
 QUIET = ("errors", "skipped", "gaps", "replays", "resets", "alert")
-
-
-async def until(condition, what, deadline_s=60.0):
-    deadline = time.monotonic() + deadline_s
-    while not (value := await condition()):
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        await asyncio.sleep(0.1)
-    return value
 
 
 def write_config(folder, targets):

@@ -10,68 +10,20 @@ import time
 
 import aiohttp
 import pytest
+from growing_sessions import GrowingSessions, until
 
 from simulator.demo.client import AgentClient
 from simulator.demo.processes import Children
-from simulator.traces.session import Message, PromptForm, Session, Turn
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
 
 ENGINES, RANKS, SESSIONS = 2, 2, 8
 KEPT_BATCHES = 2
-WORDS = ("parse", "index", "route", "merge", "cache", "token", "queue", "shard", "probe", "drain", "lease", "score")
 
 
 def free_port():
     with socket.create_server(("127.0.0.1", 0)) as one:
         return one.getsockname()[1]
-
-
-async def until(condition, what, deadline_s=60.0):
-    deadline = time.monotonic() + deadline_s
-    while not (value := await condition()):
-        assert time.monotonic() < deadline, f"waited in vain until {what}"
-        await asyncio.sleep(0.05)
-    return value
-
-
-class Talk:
-    """Sessions that grow turn by turn, answers included."""
-
-    def __init__(self, client):
-        self.client = client
-        self.histories = {
-            f"session-{number}": [Message("system", f"You work on part {number % 3}. " + " ".join(WORDS) * 8)]
-            for number in range(SESSIONS)
-        }
-
-    async def take_turn(self, name):
-        history = self.histories[name]
-        turns = len(history)
-        words = " ".join(WORDS[(turns + place + int(name[8:])) % len(WORDS)] for place in range(40))
-        history.append(Message("user", f"step {turns} of {name}: {words}"))
-        turn = Turn(
-            think_s=0,
-            model="dovecote-toy",
-            kept_parts=0,
-            added=tuple(history),
-            prompt_tokens=0,
-            new_tokens=0,
-            output_tokens=6,
-        )
-        session = Session(session_id=name, parent=None, turns=(turn,), form=PromptForm.CHAT)
-        reply = await self.client.send(session, turn, tuple(history))
-        if reply.text is None or reply.failure:
-            history.pop()
-        else:
-            history.append(Message("assistant", reply.text or "(no answer)"))
-        return reply
-
-    async def take_turns(self, count):
-        async def run(name):
-            return [await self.take_turn(name) for _ in range(count)]
-
-        return [reply for one in await asyncio.gather(*(run(name) for name in self.histories)) for reply in one]
 
 
 class Fleet:
@@ -128,7 +80,7 @@ async def test_a_router_restarted_under_load_is_exact_again_from_the_sidecars_sn
         fleet = Fleet(children, http, tmp_path)
         await fleet.start()
         client = AgentClient(http, fleet.url, "dovecote-toy", time.monotonic, 30.0)
-        talk = Talk(client)
+        talk = GrowingSessions(client, SESSIONS)
         before = await talk.take_turns(3)
         assert [reply.failure for reply in before if reply.failure] == []
 

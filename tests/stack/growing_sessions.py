@@ -1,0 +1,56 @@
+"""What the process tests share: sessions that grow turn by turn through a router, and waiting for a condition."""
+
+import asyncio
+import time
+
+from simulator.traces.session import Message, PromptForm, Session, Turn
+
+WORDS = ("parse", "index", "route", "merge", "cache", "token", "queue", "shard", "probe", "drain", "lease", "score")
+
+
+async def until(condition, what, deadline_s=60.0):
+    deadline = time.monotonic() + deadline_s
+    while not (value := await condition()):
+        assert time.monotonic() < deadline, f"waited in vain until {what}"
+        await asyncio.sleep(0.05)
+    return value
+
+
+class GrowingSessions:
+    """Sessions with their histories, answers included; a turn that failed leaves its history as it was."""
+
+    def __init__(self, client, count):
+        self.client = client
+        self.histories = {
+            f"session-{number}": [Message("system", f"You work on part {number % 3}. " + " ".join(WORDS) * 8)]
+            for number in range(count)
+        }
+
+    async def take_turn(self, name, output_tokens):
+        history = self.histories[name]
+        turns = len(history)
+        words = " ".join(WORDS[(turns + place + int(name[8:])) % len(WORDS)] for place in range(40))
+        history.append(Message("user", f"step {turns} of {name}: {words}"))
+        turn = Turn(
+            think_s=0,
+            model="dovecote-toy",
+            kept_parts=0,
+            added=tuple(history),
+            prompt_tokens=0,
+            new_tokens=0,
+            output_tokens=output_tokens,
+        )
+        session = Session(session_id=name, parent=None, turns=(turn,), form=PromptForm.CHAT)
+        reply = await self.client.send(session, turn, tuple(history))
+        if reply.failure:
+            history.pop()
+        else:
+            history.append(Message("assistant", reply.text or "(no answer)"))
+        return reply
+
+    async def take_turns(self, count, output_tokens=6):
+        async def run(name):
+            return [await self.take_turn(name, output_tokens) for _ in range(count)]
+
+        replies = await asyncio.gather(*(run(name) for name in self.histories))
+        return [reply for one in replies for reply in one]
