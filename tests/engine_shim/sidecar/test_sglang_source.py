@@ -1,10 +1,8 @@
 """SGLang's own radix cache and event publisher as a source: the router behind a sidecar predicts what the tree has.
 
-Runs where a wheel of sglang 0.5.10 lies: `pip download sglang==0.5.10.post1 --no-deps -d build/wheels`, or name it in
-`DOVECOTE_SGLANG_WHEEL`.
+Runs where `scripts/fetch-sglang`, a part of `make test`, could get the wheel.
 """
 
-import os
 import random
 import socket
 import sys
@@ -15,20 +13,17 @@ from beside import MODEL, wait_until
 from sglang_source import load_sglang
 
 from prefix_index import BlockChain, block_hashes
+from tests.downloads import check_pinned
 from wire.block_hash import namespace_seed
 
 PAGE_TOKENS = 4
-ROOT = Path(__file__).parents[3]
+WHEEL = Path(__file__).parents[3] / "build/wheels/sglang-0.5.10.post1-py3-none-any.whl"
 
 
 @pytest.fixture
 def sglang(tmp_path):
     pytest.importorskip("torch", reason="SGLang's tree keeps its indices in torch tensors")
-    named = os.environ.get("DOVECOTE_SGLANG_WHEEL")
-    wheels = [Path(named)] if named else sorted((ROOT / "build/wheels").glob("sglang-0.5.10*.whl"))
-    if not wheels:
-        pytest.skip("needs SGLang's wheel: pip download sglang==0.5.10.post1 --no-deps -d build/wheels")
-    with load_sglang(wheels[0], tmp_path) as modules:
+    with load_sglang(check_pinned(WHEEL), tmp_path) as modules:
         yield modules
 
 

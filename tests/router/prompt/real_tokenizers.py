@@ -4,11 +4,11 @@ import sys
 from functools import cache
 from pathlib import Path
 
-import pytest
 import tokenizers
 
 from router.prompt import Prompter
 from router.prompt.template import ChatTemplate, load_chat_template
+from tests.downloads import check_pinned
 
 TOY = Path(__file__).parents[3] / "engine_shim/engine/tokenizer/toy"
 PUBLISHED = Path(sys.prefix) / "tokenizers"
@@ -20,10 +20,11 @@ FAST = ("toy", "qwen3", "llama3_1", "gptoss")
 
 def find_folder(name: str) -> Path:
     """The folder of a name; the test skips where it is absent."""
-    folder = TOY if name == "toy" else PUBLISHED / name
-    if not (folder / "tokenizer.json").is_file():
-        pytest.skip(f"needs the published tokenizer {name}: run scripts/fetch-tokenizers")
-    return folder
+    if name == "toy":
+        return TOY
+    for file in ("tokenizer.json", "tokenizer_config.json"):
+        check_pinned(PUBLISHED / name / file)
+    return PUBLISHED / name
 
 
 @cache
