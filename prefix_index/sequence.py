@@ -13,6 +13,8 @@ held back, bounded; replayed ones are applied as they come; at its end the held 
 A replay is believed only where it agrees with the live socket: a batch that differs from one already seen
 under its number is of a new publisher, and one that ends before what was held is asked for once more.
 
+A replay from 0 that ends at once, before anything came live, shows that nothing was published yet.
+
 What no replay has, a snapshot brings, where the source takes any: the state after the batch of its watermark.
 The numbering goes on there; batches up to the watermark are covered, those held above it follow. A source
 with snapshots is asked for one at the start, instead of its whole history.
@@ -46,6 +48,8 @@ class Step(msgspec.Struct, Generic[Batch]):
     ask_snapshot: int | None = None
     #: A gap was found (asked for or not).
     gap: bool = False
+    #: The publisher's whole buffer was read and nothing was ever published: its cache is empty.
+    is_empty: bool = False
     #: Batches are missing: `before` the first one seen; or between two of them, `unanswered` where the publisher
     #: may still have them, else `gone`.
     missing: str | None = None
@@ -70,6 +74,8 @@ class Sequencer(Generic[Batch]):
         self._asked: int | None = None
         #: The running replay skipped a number, or began after what is held: its later batches wait for the next one.
         self._torn = False
+        #: Something in the running replay could not be taken for a batch, so that its end proves nothing.
+        self._is_garbled = False
         #: Batches were held when the running replay was asked for, so that it must have one of them.
         self._needs_proof = False
         #: Ticket of the snapshot that is awaited; None when none is.
@@ -161,11 +167,16 @@ class Sequencer(Generic[Batch]):
         self._apply(seq, batch if seq in self._damaged or not is_damaged else live, step)
         return step
 
+    def on_replay_garbled(self) -> None:
+        """Something came out of the replay that is no batch of this publisher."""
+        self._is_garbled = True
+
     def on_replay_end(self) -> Step[Batch]:
         """The replay is complete: what was held back follows."""
         step: Step[Batch] = Step()
         if not self.is_replaying:
             return step
+        step.is_empty = not (self._asked or self._held or self._is_garbled) and self.applied is None
         has_progress = self._next != self._asked
         self._asked, self._torn = None, False
         first_held = min(self._held, default=self._next)
@@ -237,6 +248,7 @@ class Sequencer(Generic[Batch]):
 
     def _ask(self, start_seq: int, step: Step[Batch]) -> None:
         self._asked = step.ask_replay_from = start_seq
+        self._is_garbled = False
         self._needs_proof = any(seq in self._marks for seq in self._held)
 
     def _ask_snapshot(self, step: Step[Batch]) -> None:

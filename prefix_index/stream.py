@@ -102,6 +102,11 @@ class RankStream:
         return find_worst(levels)
 
     @property
+    def is_fresh(self) -> bool:
+        """True when nothing is known of the rank, so that losing it changes nothing."""
+        return self.last_seq is None and self._trust is Trust.LOST and not self.is_recovering
+
+    @property
     def is_stuck(self) -> bool:
         """True when nothing is under way that would mend what the stream knows is missing."""
         return self._trust is Trust.STALE and not self.is_recovering
@@ -161,11 +166,13 @@ class RankStream:
         frame = parse_replay(frames)
         if isinstance(frame, Malformed):
             self.counters.skip([f"frame {frame.reason}"])
+            self._sequencer.on_replay_garbled()
             return StreamReport()
         if isinstance(frame, ReplayEnd):
             return self._carry_out(self._sequencer.on_replay_end(), now_s)
         item = _Item(decode_batch(frame.payload), None if frame.topic is None else read_note(frame.topic))
         if not self.is_replaying or (item.note is not None and item.note.incarnation in self._retired):
+            self._sequencer.on_replay_garbled()
             return StreamReport()
         if self._meet(item.note):
             step = self._sequencer.on_connected()
@@ -313,7 +320,7 @@ class RankStream:
             self._trust = Trust.PARTIAL
         elif step.missing is not None:
             self._doubt()
-        elif self._trust is Trust.LOST and step.apply:
+        elif self._trust is Trust.LOST and (step.apply or step.is_empty):
             self._trust = Trust.EXACT
 
     def _doubt(self) -> None:

@@ -1,6 +1,6 @@
 """How far a rank's part of the index can be believed.
 
-    LOST     batch 0 or a snapshot -> EXACT; a batch above 0 whose predecessors cannot be had -> PARTIAL
+    LOST     batch 0, an empty replay from 0 or a snapshot -> EXACT; a first batch above 0 -> PARTIAL
     EXACT    events gone for good -> PARTIAL; a replay that was not answered -> STALE
     PARTIAL  AllBlocksCleared or a snapshot -> EXACT; a replay that was not answered -> STALE
     STALE    AllBlocksCleared or a snapshot -> EXACT; the whole buffer read again -> EXACT or PARTIAL

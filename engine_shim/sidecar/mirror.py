@@ -102,9 +102,7 @@ class RankMirror:
 
     def on_lost(self, now_s: float) -> Outcome:
         """The connection to the engine, or the engine, is gone."""
-        if self.stream.last_seq is None and not self.stream.is_recovering:
-            return Outcome()
-        return self._pass_on(self.stream.on_lost(now_s))
+        return Outcome() if self.stream.is_fresh else self._pass_on(self.stream.on_lost(now_s))
 
     def describe_snapshot(self) -> SnapshotHeader:
         """Header of a snapshot taken now."""

@@ -161,7 +161,7 @@ class FedRank:
     def on_lost(self, now_s: float) -> None:
         """The worker, or the connection to it, is gone: no credit until events come again."""
         self.deadline_s = None
-        if self._stream.last_seq is not None or self._stream.is_recovering:
+        if not self._stream.is_fresh:
             self._take(self._stream.on_lost(now_s), now_s)
 
     def to_view(self) -> StreamView:

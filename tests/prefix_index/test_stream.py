@@ -269,3 +269,46 @@ def test_more_groups_than_engines_have_are_not_believed(rank):
 def test_copies_in_endless_tiers_are_not_kept(rank):
     rank.live(0, *(blocks(1, 1, medium=f"tier {number}") for number in range(100)))
     assert rank.index.size().blocks == 0
+
+
+def test_an_engine_that_published_nothing_yet_has_an_empty_cache(rank):
+    assert rank.stream.on_connected(1.0).ask_replay_from == 0
+    rank.replay_end()
+    assert (rank.stream.trust, rank.stream.last_seq) == (Trust.EXACT, None)
+    rank.live(0, blocks(1, 2))
+    assert (rank.stream.trust, rank.reuse(PROMPT)) == (Trust.EXACT, 8)
+    rank.stream.on_lost(9.0)
+    assert rank.stream.trust is Trust.LOST
+
+
+def test_a_buffer_that_rolled_over_proves_no_empty_cache(rank):
+    rank.stream.on_connected(1.0)
+    for _ in range(2):
+        rank.replay(7, blocks(1, 1))
+        rank.replay_end()
+    assert (rank.stream.trust, rank.reuse(PROMPT)) == (Trust.PARTIAL, 4)
+
+
+def test_an_end_after_something_that_is_no_batch_proves_no_empty_cache(rank):
+    rank.stream.on_connected(1.0)
+    rank.stream.on_replay([b"", b"junk", b""], 1.0)
+    rank.replay_end()
+    assert rank.stream.trust is Trust.LOST
+
+
+def test_a_batch_that_was_lost_behind_an_empty_replay_is_missed(rank):
+    rank.stream.on_connected(1.0)
+    rank.replay_end()
+    assert rank.live(1, blocks(2, 2, parent=1)).ask_replay_from == 0
+    assert rank.stream.trust is Trust.PARTIAL
+    rank.replay_end()
+    rank.replay_end()
+    assert (rank.stream.trust, rank.stream.counters.losses) == (Trust.PARTIAL, 0)
+
+
+def test_an_engine_lost_before_its_first_batch_is_no_longer_known_to_be_empty(rank):
+    rank.stream.on_connected(1.0)
+    rank.replay_end()
+    assert not rank.stream.is_fresh
+    rank.stream.on_lost(2.0)
+    assert (rank.stream.trust, rank.stream.is_fresh) == (Trust.LOST, True)
