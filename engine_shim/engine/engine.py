@@ -27,7 +27,7 @@ class Engine:
         self.spec = spec
         self.dp_rank = dp_rank
         self._forward = forward
-        self._cache = cache or PrefixCache(page_tokens=spec.page_tokens, pool_pages=spec.pool_pages)
+        self._cache = cache or PrefixCache(page_tokens=spec.page_ids, pool_pages=spec.pool_pages)
         self._admission = Admission(spec, self._cache)
         #: Ends of aborted requests, told by the next step.
         self._ended: list[TokenOutput] = []

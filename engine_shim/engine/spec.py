@@ -47,6 +47,11 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting_requests: int = 4096
     #: Prompt tokens computed in one step, at most; decode tokens come on top.
     prefill_chunk_tokens: int = 512
+    #: Whether decode tokens count against `prefill_chunk_tokens`, as under vLLM's limit of batched tokens.
+    decode_shares_chunk: bool = False
+    #: Tokens that a prompt's id stands for: 1 for token ids; `page_tokens` where prompts are lists of block ids, as in
+    #: traces. The cache then knows pages by those ids, and the ids of generated tokens are not kept.
+    id_tokens: int = 1
     #: Prompt plus output of one request, in tokens, at most.
     max_model_len: int = 131_072
     #: Token ids are below this.
@@ -68,11 +73,18 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
         """Prompt plus output of one request, capped by the pool, at most."""
         return min(self.max_model_len, self.capacity_tokens)
 
+    @property
+    def page_ids(self) -> int:
+        """Ids by which the cache knows one page."""
+        return self.page_tokens // self.id_tokens
+
     def validate(self) -> None:
         """Raise `ValueError` that names the field, its value and what would be valid."""
         names = ("page_tokens", "pool_pages", "max_running_requests", "max_waiting_requests", "prefill_chunk_tokens")
         for name in (*names, "vocabulary_tokens"):
             _require_positive(name, getattr(self, name))
+        if self.id_tokens not in (1, self.page_tokens):
+            raise ValueError(f"id_tokens={self.id_tokens} must be 1 or page_tokens={self.page_tokens}")
         if self.max_model_len < 2:
             raise ValueError(f"max_model_len={self.max_model_len} must be at least 2: one prompt and one output token")
         for token_id in self.eos_token_ids:

@@ -94,10 +94,35 @@ class Admission:
             prefilled = min(row.end_token, sequence.prefill_end_token) - sequence.computed_tokens
             self.counters.computed_tokens += max(0, prefilled)
             sequence.computed_tokens = row.end_token
-            self._cache.publish(row.lease, sequence.token_bytes, row.end_token)
+            self._cache.publish(row.lease, sequence.token_bytes, row.end_token // self._spec.id_tokens)
             if token_id is not None:
                 outputs.append(self._take_token(sequence, token_id))
         return tuple(outputs)
+
+    def count_like_steps(self, rows: Seq[PlannedRow]) -> int:
+        """How many steps in a row will do just what `rows` do: none ends, and none begins a page, before the last.
+
+        1 where something is prefilled. Admission cannot change meanwhile: no page is taken or given back.
+        """
+        if not all(row.sequence.is_decoding for row in rows):
+            return 1
+        page_tokens = self._spec.page_tokens
+        return min(
+            min(
+                row.sequence.limit_tokens - row.sequence.output_tokens,
+                page_tokens - row.sequence.computed_tokens % page_tokens,
+            )
+            for row in rows
+        )
+
+    def lengthen(self, rows: Seq[PlannedRow], steps: int) -> tuple[PlannedRow, ...]:
+        """Make `rows` stand for `steps` steps, at most `count_like_steps`; only where generated tokens are not kept."""
+        if steps < 2:
+            return tuple(rows)
+        for row in rows:
+            row.sequence.skip(steps - 1)
+        self.counters.generated_tokens += (steps - 1) * len(rows)
+        return tuple(PlannedRow(row.sequence, row.lease, row.end_token + steps - 1) for row in rows)
 
     def count_waiting_uncached_tokens(self) -> int:
         """Prompt tokens that wait and would have to be computed. Cost: one match a waiting request."""
@@ -148,7 +173,7 @@ class Admission:
         lease = sequence.lease
         if lease is None:  # an older one took its pages in this very step
             return None
-        count = 1 if sequence.is_decoding else budget.take(sequence.uncomputed_tokens)
+        count = self._count_tokens(sequence, budget)
         if not count:
             return None
         end_token = sequence.computed_tokens + count
@@ -159,6 +184,12 @@ class Admission:
             if retracted is sequence:
                 return None
         return PlannedRow(sequence, lease, end_token)
+
+    def _count_tokens(self, sequence: Sequence, budget: TokenBudget) -> int:
+        """How many of its tokens may be computed in this step."""
+        if sequence.is_decoding and not self._spec.decode_shares_chunk:
+            return 1
+        return budget.take(sequence.uncomputed_tokens)
 
     def _take_token(self, sequence: Sequence, token_id: int) -> TokenOutput:
         finish_reason = sequence.append(token_id)

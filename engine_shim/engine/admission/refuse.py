@@ -1,12 +1,13 @@
 """Which requests can never be served by an engine of this spec, and what to tell their sender."""
 
 from engine_shim.engine.admission.request import EngineRequest, Refusal, RefusalReason
+from engine_shim.engine.admission.sequence import OWN_BLOCK
 from engine_shim.engine.spec import EngineSpec
 
 
 def find_refusal(request: EngineRequest, spec: EngineSpec) -> Refusal | None:
     """Why the request can never be served; None where it can."""
-    prompt_tokens = len(request.prompt_ids)
+    prompt_tokens = request.count_prompt_tokens(spec.id_tokens)
     if not prompt_tokens:
         return Refusal(reason=RefusalReason.EMPTY_PROMPT, message="the prompt has no tokens; at least 1 is needed")
     if prompt_tokens + 1 > spec.max_model_len:
@@ -22,10 +23,14 @@ def find_refusal(request: EngineRequest, spec: EngineSpec) -> Refusal | None:
 
 
 def _find_value_fault(request: EngineRequest, spec: EngineSpec) -> Refusal | None:
-    lowest, highest = min(request.prompt_ids), max(request.prompt_ids)
-    if lowest < 0 or highest >= spec.vocabulary_tokens:
+    if len(request.prompt_ids) != request.count_prompt_tokens(spec.id_tokens) // spec.id_tokens:
+        message = f"{len(request.prompt_ids)} ids are not the full ones of a prompt of {request.prompt_tokens} tokens"
+        return Refusal(reason=RefusalReason.LENGTH_MISMATCH, message=message)
+    lowest, highest = min(request.prompt_ids, default=0), max(request.prompt_ids, default=0)
+    bound = spec.vocabulary_tokens if spec.id_tokens == 1 else OWN_BLOCK
+    if lowest < 0 or highest >= bound:
         token_id = lowest if lowest < 0 else highest
-        message = f"token id {token_id} is not in 0..{spec.vocabulary_tokens - 1}"
+        message = f"token id {token_id} is not in 0..{bound - 1}"
         return Refusal(reason=RefusalReason.OUT_OF_VOCABULARY, message=message)
     fault = request.sampling.find_fault()
     return None if fault is None else Refusal(reason=RefusalReason.BAD_SAMPLING, message=fault)

@@ -4,6 +4,7 @@ Made by the server from HTTP, read by admission. Values only.
 """
 
 import math
+from collections.abc import Sequence
 from enum import StrEnum
 
 import msgspec
@@ -41,14 +42,21 @@ class EngineRequest(msgspec.Struct, frozen=True, kw_only=True):
 
     #: Unique among the requests that have not ended.
     request_id: str
-    prompt_ids: tuple[int, ...]
+    #: Token ids, or ids of the prompt's full blocks where the spec says so (`EngineSpec.id_tokens`).
+    prompt_ids: Sequence[int]
     sampling: SamplingParams
+    #: Length of the prompt where it is not that of its ids: the last block is not full. None: the ids say it.
+    prompt_tokens: int | None = None
     #: Prefixes are shared only inside one salt; None is a salt of its own.
     cache_salt: str | None = None
     #: Conversation, for logs and labels; does not change what is computed.
     session_id: str | None = None
     #: When the server took it, seconds on the engine's clock.
     arrival_s: float = 0.0
+
+    def count_prompt_tokens(self, id_tokens: int) -> int:
+        """Length of the prompt, where an id stands for `id_tokens` tokens."""
+        return len(self.prompt_ids) * id_tokens if self.prompt_tokens is None else self.prompt_tokens
 
 
 class RefusalReason(StrEnum):
@@ -58,6 +66,7 @@ class RefusalReason(StrEnum):
     PROMPT_TOO_LONG = "prompt_too_long"
     LARGER_THAN_POOL = "larger_than_pool"
     OUT_OF_VOCABULARY = "out_of_vocabulary"
+    LENGTH_MISMATCH = "length_mismatch"
     BAD_SAMPLING = "bad_sampling"
     DUPLICATE_REQUEST = "duplicate_request"
     QUEUE_FULL = "queue_full"

@@ -10,6 +10,9 @@ from engine_shim.engine.cache.prefix_cache import Lease
 from engine_shim.engine.cache.token_bytes import TOKEN_BYTES, pack_tokens
 from engine_shim.engine.spec import EngineSpec
 
+#: Ids at and above it name blocks of generated tokens, where prompts are lists of block ids.
+OWN_BLOCK = 1 << 31
+
 
 class Sequence:
     """A request's tokens, in two ranges.
@@ -19,6 +22,9 @@ class Sequence:
     [computed_tokens, total_tokens)   known, still to compute: a prompt's rest, or the one token sampled last
     ```
     Prefill and decode are the same thing: compute the second range, and sample when it is empty.
+
+    Where ids stand for whole blocks (`EngineSpec.id_tokens`), generated tokens are counted and not kept: the blocks
+    they are in get an id of this sequence's own, so that nobody else's prompt ever finds them.
     """
 
     def __init__(self, request: EngineRequest, number: int, spec: EngineSpec) -> None:
@@ -26,9 +32,14 @@ class Sequence:
         self.request = request
         #: Order of arrival; a lower number is served first.
         self.number = number
-        self.prompt_tokens = len(request.prompt_ids)
-        #: Prompt and generated tokens, packed.
+        self.prompt_tokens = request.count_prompt_tokens(spec.id_tokens)
+        #: Prompt and generated tokens.
+        self.total_tokens = self.prompt_tokens
+        #: Ids of the prompt and of what was generated, packed; what the cache knows its pages by.
         self.token_bytes = bytearray(pack_tokens(request.prompt_ids))
+        self._id_tokens = spec.id_tokens
+        if spec.id_tokens > 1:
+            self._name_blocks()
         self.computed_tokens = 0
         #: Pages held while running; None in the waiting and retracted queues.
         self.lease: Lease | None = None
@@ -42,11 +53,6 @@ class Sequence:
         self.draw_seed = seed_of_request(spec.seed, request.request_id) if sampling.seed is None else sampling.seed
         eos_token_ids = () if sampling.ignore_eos else spec.eos_token_ids
         self._stop_token_ids = frozenset((*sampling.stop_token_ids, *eos_token_ids))
-
-    @property
-    def total_tokens(self) -> int:
-        """Prompt and generated tokens."""
-        return len(self.token_bytes) // TOKEN_BYTES
 
     @property
     def output_tokens(self) -> int:
@@ -65,10 +71,28 @@ class Sequence:
 
     def append(self, token_id: int) -> FinishReason | None:
         """Add a generated token; returns why the output ends with it, if it does."""
-        self.token_bytes += pack_tokens((token_id,))
+        self.total_tokens += 1
+        if self._id_tokens == 1:
+            self.token_bytes += pack_tokens((token_id,))
+        else:
+            self._name_blocks()
         if token_id in self._stop_token_ids:
             return "stop"
         return "length" if self.output_tokens >= self.limit_tokens else None
+
+    def skip(self, tokens: int) -> None:
+        """Add generated tokens that do not end the output; only where generated tokens are not kept."""
+        if self._id_tokens == 1 or self.output_tokens + tokens >= self.limit_tokens:
+            raise ValueError(f"{self.request.request_id} cannot skip {tokens} tokens")
+        self.total_tokens += tokens
+        self._name_blocks()
+
+    def _name_blocks(self) -> None:
+        """An id for each begun block that has none yet."""
+        begun = -(-self.total_tokens // self._id_tokens)
+        missing = begun - len(self.token_bytes) // TOKEN_BYTES
+        if missing > 0:
+            self.token_bytes += pack_tokens((OWN_BLOCK | self.number % OWN_BLOCK,)) * missing
 
     def report(self, token_id: int | None, finish_reason: FinishReason | None) -> TokenOutput:
         """The output that tells about this sequence as it is now."""
