@@ -1,4 +1,4 @@
-.PHONY: demo test test-live check bench serve format
+.PHONY: demo test test-live search mutate check bench serve format
 
 # Each of demo and test sets up all it needs, Debian packages included.
 demo:
@@ -14,6 +14,12 @@ test:
 test-live:
 	@scripts/setup test
 	.venv/bin/python -m pytest -m live -s tests/live $(ARGS)
+
+# Properties and machines with 20 times the examples of `make test`: half an hour and more.
+search:
+	@scripts/setup test
+	DOVECOTE_EXAMPLES_TIMES=20 .venv/bin/python -m pytest -n 2 --timeout 7200 \
+	  $(or $(ARGS),tests/models tests/router/prompt tests/wire tests/prefix_index)
 
 check:
 	@scripts/setup test
