@@ -13,7 +13,16 @@ import msgspec
 from prefix_index.layout import Layout
 from wire.events import Event
 from wire.ids import Target
-from wire.snapshot import BlockRecord
+from wire.snapshot import BlockRun
+
+
+class CopyRule(StrEnum):
+    """What a second store of the same block means in a dialect."""
+
+    #: One more physical copy, with a removal of its own.
+    COUNTED = "counted"
+    #: The same copy said again: one removal drops it.
+    REFRESHED = "refreshed"
 
 
 class BlockChain(msgspec.Struct, frozen=True):
@@ -131,6 +140,8 @@ class PrefixIndex(Protocol):
         host: str | None = None,
         pools: tuple[str, ...] = (),
         layout: Layout | None = None,
+        rule: CopyRule = CopyRule.COUNTED,
+        bigram: bool = False,
     ) -> int:
         """Start to accept events of `holder`; anything it held is dropped.
 
@@ -143,6 +154,8 @@ class PrefixIndex(Protocol):
                 and stays when the rank goes; without a pool it is the rank's own.
             layout: Groups of the model as the worker declares them: sizes in bytes, and the groups that a
                 dialect does not report.
+            rule: What a second store of the same block means in its dialect.
+            bigram: Its engine keys blocks by pairs of tokens (EAGLE), a namespace of its own.
 
         Returns:
             Number of this registration, for `apply`.
@@ -161,7 +174,7 @@ class PrefixIndex(Protocol):
         """Events of `holder` were lost: count none of its blocks until there is proof; says how many it held.
 
         A block stored in a full-attention group below a doubted one proves it and all before it, for an engine
-        keeps no block there without those before it.
+        keeps no block there without those before it; up to a place that several doubted names claim.
         """
 
     def drop_pool(self, pool: str) -> int:
@@ -184,11 +197,15 @@ class PrefixIndex(Protocol):
         before it. Groups that are reported stay as they are. Says what `find_reuse` believes now.
         """
 
-    def dump(self, holder: Target) -> Iterator[BlockRecord]:
-        """Everything `holder` reported whose place is known, parents first; take it whole before the next event."""
+    def dump(self, holder: Target) -> Iterator[BlockRun]:
+        """Everything `holder` reported whose place is known, as runs of records, parents first in each.
 
-    def load(self, holder: Target, records: Iterable[BlockRecord]) -> int:
-        """Put what `dump` gave into an attached `holder` that holds nothing; says how many blocks it took."""
+        Records of no copies come first: they say which groups and tiers there are, for an empty one decides hits
+        too. Take it whole before the next event.
+        """
+
+    def load(self, holder: Target, runs: Iterable[BlockRun]) -> int:
+        """Put what `dump` gave into an attached `holder` that holds nothing; says how many records it took."""
 
     def block_count(self, holder: Target) -> int:
         """Blocks that count as resident on the device of `holder`; 0 when it is unknown."""

@@ -1,12 +1,12 @@
-"""Which index serves: the native one for every holder it can where its module was built, else the one in Python."""
+"""Which index serves: the native one where its module was built, else the one in Python."""
 
-from prefix_index.adaptive import AdaptivePrefixIndex
 from prefix_index.base import PrefixIndex
 from prefix_index.hashing import native_available
 from prefix_index.naive import NaivePrefixIndex
+from prefix_index.native import NativePrefixIndex
 
 
 def make_index(*, secret: int = 0, max_orphans: int = 65_536) -> PrefixIndex:
-    """An empty index of the fastest kind that this install has; what it can do stands in its `supports`."""
-    kind = AdaptivePrefixIndex if native_available() else NaivePrefixIndex
+    """An empty index of the fastest kind that this install has."""
+    kind = NativePrefixIndex if native_available() else NaivePrefixIndex
     return kind(secret=secret, max_orphans=max_orphans)

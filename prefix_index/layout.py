@@ -24,3 +24,12 @@ class Layout(msgspec.Struct, frozen=True):
     """The groups in the order in which the engine numbers them."""
 
     groups: tuple[GroupLayout, ...]
+
+
+def find_size_bytes(group: GroupLayout | None, tokens: int) -> int | None:
+    """What so many tokens of a group take; None where the worker does not say."""
+    if group is None:
+        return None
+    if group.checkpoint_bytes is not None:
+        return group.checkpoint_bytes
+    return None if group.bytes_per_token is None else group.bytes_per_token * tokens

@@ -15,11 +15,15 @@ from wire.events import Medium
 Chains = Mapping[int, tuple[int, ...]]
 
 
+class Beliefs(dict[int | None, Group]):
+    """Groups that are believed, by their number in the layout."""
+
+
 class Modelled:
     """Belief about one rank's unreported groups, by their number in the layout."""
 
     def __init__(self, layout: Layout | None, registry: Registry) -> None:
-        self.groups: dict[int, Group] = {}
+        self.groups = Beliefs()
         #: What the worker says of every group; of one without a number, what it says of its first prefix group.
         self.declared: dict[int | None, GroupLayout] = {}
         #: False where the layout names a kind that is not known.
@@ -37,7 +41,7 @@ class Modelled:
     def forget_group(self, group_idx: int | None) -> None:
         """The engine numbers its groups, so it reports them all: believe nothing any more."""
         if group_idx is not None:
-            self.groups = {}
+            self.groups = Beliefs()
 
     def believe(self, stored: Iterator[tuple[int, int]], count: int, tier: Medium, block_tokens: int) -> Iterable[int]:
         """The engine stored a run in full attention: what else it keeps of it.

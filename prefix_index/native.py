@@ -4,21 +4,26 @@ Takes what `PrefixIndex` takes. Everything that takes long runs with the interpr
 threads go on; a lock of its own lets several threads share one index.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from importlib import import_module
 from typing import Any, ClassVar
 
 import msgspec
 
-from prefix_index.base import BlockChain, Change
-from prefix_index.residency import CopyRule
+from prefix_index.base import FEATURES, Alternative, BlockChain, Change, CopyRule, IndexSize, Load, Reach
+from prefix_index.components import STANDARD, Registry
+from prefix_index.core_components import CoreComponents
+from prefix_index.layout import GroupLayout, Layout, find_size_bytes
 from wire.dialects import decode_batch
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from wire.ids import Target
 from wire.malformed import Malformed
+from wire.snapshot import CHUNK_RECORDS, BlockRun
 
-#: Entries of (block, holder, group) that an index holds unless told otherwise: some 2 to 5 GB.
-MAX_ENTRIES = 64 << 20
+#: Blocks that an index holds unless told otherwise, some 2 to 5 GB, and those of one holder or pool.
+MAX_BLOCKS = 64 << 20
+MAX_HOLDER_BLOCKS = 4 << 20
+_REACHES = list(Reach)
 
 
 class PayloadsOutcome(msgspec.Struct):
@@ -35,6 +40,7 @@ class PayloadsOutcome(msgspec.Struct):
     losses: int = 0
     orphaned: int = 0
     unknown_removals: int = 0
+    refused: int = 0
     #: Canonical hashes in the order of the changes; empty unless asked for.
     stored: list[int] = msgspec.field(default_factory=list)
     removed: list[int] = msgspec.field(default_factory=list)
@@ -43,7 +49,7 @@ class PayloadsOutcome(msgspec.Struct):
 class IndexCounters(msgspec.Struct, frozen=True):
     """Size of an index, for metrics."""
 
-    #: (block, holder, group) entries, and those forgotten by age since the start because there were too many.
+    #: Blocks of holders and places of pools, and those forgotten by age since the start because there were too many.
     entries: int
     evicted_entries: int
     #: Entries that wait for their parent.
@@ -57,64 +63,103 @@ class IndexCounters(msgspec.Struct, frozen=True):
     size_bytes: int
 
 
+class _Registration(msgspec.Struct, frozen=True):
+    """A holder that is attached."""
+
+    #: What the core calls it.
+    number: int
+    generation: int
+    #: What the worker declared of each group; of one without a number, of its first prefix group.
+    declared: dict[int | None, GroupLayout]
+
+
 class NativePrefixIndex:
     """`PrefixIndex` in C++.
 
     Cost: 0.2 to 0.6 us a stored block from wire bytes, some us an event given as a value; a match a few look-ups
-    for each change of the holders along the prompt. Memory: 25 to 75 bytes a block and holder, at most `max_entries`
-    of them: above, those that were not stored for longest are forgotten, whole chains first.
+    for each change of the holders along the prompt, and for a holder with windows or checkpoints those of its last
+    blocks. Memory: 25 to 75 bytes a block and holder, at most `max_blocks` of them and `max_holder_blocks` a holder:
+    above, those that were not stored for longest are forgotten, whole chains first.
 
     `RankStream` applies event by event, for what it reports as changed must be told apart by event. Whoever has
     whole lists of payloads in order (a snapshot, a recording, a mirror) uses `apply_payloads`.
     """
 
-    supports: ClassVar[frozenset[str]] = frozenset()
+    supports: ClassVar[frozenset[str]] = FEATURES
 
-    def __init__(self, *, secret: int = 0, max_orphans: int = 65_536, max_entries: int = MAX_ENTRIES) -> None:
+    def __init__(
+        self,
+        *,
+        secret: int = 0,
+        max_orphans: int = 65_536,
+        max_holder_blocks: int = MAX_HOLDER_BLOCKS,
+        max_blocks: int = MAX_BLOCKS,
+        registry: Registry = STANDARD,
+    ) -> None:
+        """Start without holders. A component of a kind that the core has no rule for is asked in Python."""
+        self._components = CoreComponents(registry)
         #: The compiled object; its verbs take numbers of holders.
-        self.core: Any = import_module("prefix_index._core").Index(max_entries)
+        self.core: Any = import_module("prefix_index._core").Index(
+            max_blocks, max_holder_blocks, self._components.find, self._components.find_start
+        )
         self._secret = secret & 0xFFFF_FFFF_FFFF_FFFF
         self._max_orphans = max_orphans
-        self._numbers: dict[Target, int] = {}
+        self._holders: dict[Target, _Registration] = {}
+        self._generation = 0
 
-    def attach(self, holder: Target, *, model: str, rule: CopyRule = CopyRule.COUNTED, bigram: bool = False) -> None:
-        """See `PrefixIndex`; `rule` and `bigram` say what the holder's dialect and engine do."""
+    def attach(
+        self,
+        holder: Target,
+        *,
+        model: str,
+        host: str | None = None,
+        pools: tuple[str, ...] = (),
+        layout: Layout | None = None,
+        rule: CopyRule = CopyRule.COUNTED,
+        bigram: bool = False,
+    ) -> int:
+        """See `PrefixIndex`."""
         self.drop(holder)
-        self._numbers[holder] = self.core.attach(
-            holder, model, rule is CopyRule.REFRESHED, bigram, self._secret, self._max_orphans
-        )
+        self._generation += 1
+        groups = layout.groups if layout is not None else ()
+        number = self.core.attach(
+            holder, model, rule is CopyRule.REFRESHED, bigram, self._secret, self._max_orphans, host, list(pools),
+            [(each.kind, each.window_tokens, each.checkpoint_tokens or 0, each.is_offloaded) for each in groups],
+        )  # fmt: skip
+        self._holders[holder] = _Registration(number, self._generation, self._components.find_declared(layout))
+        return self._generation
 
     def drop(self, holder: Target) -> int:
         """See `PrefixIndex`. Cost: proportional to what the holder held."""
-        number = self._numbers.pop(holder, None)
-        return 0 if number is None else int(self.core.detach(number))
+        known = self._holders.pop(holder, None)
+        return 0 if known is None else int(self.core.detach(known.number))
 
     def clear(self, holder: Target) -> int:
         """See `PrefixIndex`. Cost: proportional to what the holder held."""
-        number = self._numbers.get(holder)
-        return 0 if number is None else int(self.core.clear(number))
+        known = self._holders.get(holder)
+        return 0 if known is None else int(self.core.clear(known.number))
 
     def doubt(self, holder: Target) -> int:
-        """See `PrefixIndex`. Cost: proportional to what the holder held.
+        """See `PrefixIndex`. Cost: proportional to what the holder held."""
+        known = self._holders.get(holder)
+        return 0 if known is None else int(self.core.doubt(known.number))
 
-        Differs from `naive` in one thing: where a holder has two names for one place, blocks below it prove no more
-        than their own parent, for which of the two is the parent's parent is not kept.
-        """
-        number = self._numbers.get(holder)
-        return 0 if number is None else int(self.core.doubt(number))
+    def drop_pool(self, pool: str) -> int:
+        """See `PrefixIndex`. Cost: proportional to what the pool held."""
+        return int(self.core.drop_pool(pool))
 
-    def apply(self, holder: Target, event: Event) -> Change:
+    def apply(self, holder: Target, event: Event, *, generation: int | None = None) -> Change:
         """See `PrefixIndex`."""
-        number = self._numbers.get(holder)
-        if number is None:
+        known = self._holders.get(holder)
+        if known is None or generation not in (None, known.generation):
             return Change()
         match event:
             case BlockStored():
-                return _to_change(self.core.apply_stored(number, event))
+                return _to_change(self.core.apply_stored(known.number, event))
             case BlockRemoved():
-                return _to_change(self.core.apply_removed(number, event))
+                return _to_change(self.core.apply_removed(known.number, event))
             case AllBlocksCleared():
-                self.core.clear(number)
+                self.core.apply_cleared(known.number)
                 return Change(cleared=True)
 
     def apply_payloads(
@@ -127,17 +172,18 @@ class NativePrefixIndex:
         that was damaged. Of a holder that is not attached it applies nothing.
         """
         outcome = PayloadsOutcome()
-        number = self._numbers.get(holder)
-        done = 0 if number is not None else len(payloads)
+        known = self._holders.get(holder)
         listed = list(payloads)
-        while done < len(listed):
-            done, *sums, stored, removed = self.core.apply_payloads(number, listed, done, with_changes)
+        done = 0
+        while known is not None and done < len(listed):
+            done, *sums, stored, removed = self.core.apply_payloads(known.number, listed, done, with_changes)
             outcome.batches += sums[0]
             outcome.stores += sums[1]
             outcome.removals += sums[2]
             outcome.clears += sums[3]
             outcome.orphaned += sums[4]
             outcome.unknown_removals += sums[5]
+            outcome.refused += sums[6]
             outcome.stored += stored
             outcome.removed += removed
             if done < len(listed):
@@ -153,25 +199,55 @@ class NativePrefixIndex:
         For sources that carry block ids and no tokens. Where no holder has the parent, the blocks are left out and
         counted as orphaned.
         """
-        number = self._numbers.get(holder)
-        if number is None:
+        known = self._holders.get(holder)
+        if known is None:
             return Change()
-        return _to_change(self.core.store_places(number, hashes, parent, block_tokens))
+        return _to_change(self.core.store_places(known.number, hashes, parent, block_tokens))
 
     def remove_hashes(self, holder: Target, hashes: Sequence[int]) -> Change:
         """One copy each of blocks that `store_hashes` stored."""
-        number = self._numbers.get(holder)
-        return Change() if number is None else _to_change(self.core.remove_places(number, hashes))
+        known = self._holders.get(holder)
+        return Change() if known is None else _to_change(self.core.remove_places(known.number, hashes))
 
     def find_reuse(self, chain: BlockChain) -> dict[Target, int]:
         """See `PrefixIndex`. The chain must be one: each hash made from the one before it."""
-        found: dict[Target, int] = self.core.find_reuse(chain.hashes, chain.reusable_blocks, chain.block_tokens)
+        found: dict[Target, int] = self.core.find_reuse(_to_chains(chain), max(0, chain.token_count - 1))
         return found
+
+    def find_alternatives(self, chain: BlockChain, holder: Target) -> tuple[Alternative, ...]:
+        """See `PrefixIndex`. Cost: a look-up a block and tier, from the prompt's start."""
+        known = self._holders.get(holder)
+        if known is None:
+            return ()
+        limit_tokens = max(0, chain.token_count - 1)
+        told = self.core.find_alternatives(known.number, _to_chains(chain), limit_tokens)
+        return tuple(self._to_alternative(known, each) for each in told)
+
+    def correct(self, holder: Target, chain: BlockChain, cached_tokens: int) -> int:
+        """See `PrefixIndex`."""
+        known = self._holders.get(holder)
+        if known is None:
+            return 0
+        limit_tokens = max(0, chain.token_count - 1)
+        return int(self.core.correct(known.number, _to_chains(chain), limit_tokens, max(0, cached_tokens)))
+
+    def dump(self, holder: Target) -> Iterator[BlockRun]:
+        """See `PrefixIndex`. Cost: some 0.3 us a block."""
+        known = self._holders.get(holder)
+        if known is not None:
+            yield from (BlockRun(*run) for run in self.core.dump(known.number, CHUNK_RECORDS))
+
+    def load(self, holder: Target, runs: Iterable[BlockRun]) -> int:
+        """See `PrefixIndex`. Cost: some 0.3 us a block."""
+        known = self._holders.get(holder)
+        if known is None:
+            return 0
+        return sum(self.core.load(known.number, msgspec.structs.astuple(run)) for run in runs if run.is_whole)
 
     def block_count(self, holder: Target) -> int:
         """See `PrefixIndex`."""
-        number = self._numbers.get(holder)
-        return 0 if number is None else int(self.core.block_count(number))
+        known = self._holders.get(holder)
+        return 0 if known is None else int(self.core.block_count(known.number))
 
     def block_sizes(self) -> set[int]:
         """See `PrefixIndex`."""
@@ -179,8 +255,13 @@ class NativePrefixIndex:
 
     def is_modelled(self, holder: Target) -> bool:
         """See `PrefixIndex`."""
-        number = self._numbers.get(holder)
-        return number is not None and bool(self.core.is_modelled(number))
+        known = self._holders.get(holder)
+        return known is not None and bool(self.core.is_modelled(known.number))
+
+    def size(self) -> IndexSize:
+        """See `PrefixIndex`."""
+        now = self.count()
+        return IndexSize(blocks=now.entries, parked_blocks=now.parked_entries, evicted_blocks=now.evicted_entries)
 
     def check_invariants(self) -> None:
         """See `PrefixIndex`. Cost: proportional to the whole index."""
@@ -206,6 +287,7 @@ class NativePrefixIndex:
             outcome.clears += change.cleared
             outcome.orphaned += change.orphaned
             outcome.unknown_removals += change.unknown_removals
+            outcome.refused += change.refused
             if with_changes:
                 outcome.stored += change.stored
                 outcome.removed += change.removed
@@ -213,7 +295,30 @@ class NativePrefixIndex:
             self.doubt(holder)
             outcome.losses += 1
 
+    def _to_alternative(self, known: _Registration, told: tuple[int, int, int, int, list[Any]]) -> Alternative:
+        reach, reuse_tokens, window_tokens, replay_tokens, loads = told
+        found = tuple(
+            Load(
+                group_idx,
+                self._components.find_name(number),
+                _REACHES[source],
+                tokens,
+                find_size_bytes(known.declared.get(group_idx), tokens),
+            )
+            for group_idx, number, source, tokens in loads
+        )
+        return Alternative(
+            _REACHES[reach], reuse_tokens, found, window_tokens=window_tokens, replay_tokens=replay_tokens
+        )
 
-def _to_change(told: tuple[tuple[int, ...], tuple[int, ...], int, int]) -> Change:
-    stored, removed, orphaned, unknown = told
-    return Change(stored=stored, removed=removed, orphaned=orphaned, unknown_removals=unknown)
+
+def _to_chains(chain: BlockChain) -> list[tuple[int, tuple[int, ...], int]]:
+    """For the core: tokens a block, hashes, blocks that can be reused."""
+    return [(each.block_tokens, each.hashes, each.reusable_blocks) for each in (chain, *chain.others)]
+
+
+def _to_change(told: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int, int]) -> Change:
+    stored, removed, touched, orphaned, unknown, refused = told
+    return Change(
+        stored=stored, removed=removed, touched=touched, orphaned=orphaned, unknown_removals=unknown, refused=refused
+    )

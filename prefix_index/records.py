@@ -5,38 +5,41 @@ Records of no copies come first: they say which groups and tiers there are, for 
 
 from collections.abc import Iterator
 
-from prefix_index.names import Block, Name, Slot
 from prefix_index.namespace import find_tier
-from prefix_index.residency import POOL_TIERS, Delta, HolderBlocks
-from prefix_index.shelves import Group
+from prefix_index.residency import Block, Delta, HolderBlocks, Name, Slot
+from prefix_index.shelves import POOL_TIERS, Group
 from wire.events import Medium
 from wire.snapshot import BlockRecord
 
 
 def dump(blocks: HolderBlocks) -> Iterator[BlockRecord]:
-    """Everything that `load` needs to give the same answers, parents before their children."""
-    yield from _announce(blocks)
-    placed = [(block.position, name, block) for name, block in blocks.names.blocks.items() if block.place is not None]
-    placed.sort(key=lambda entry: entry[0])
-    for _, name, block in placed:
-        for group_idx, tier in (*block.copies, *block.doubted):
-            if _is_pooled_elsewhere(blocks, group_idx, tier, block):
-                continue
-            yield _record(name, block, (group_idx, tier), blocks.groups[group_idx])
-        for number, group in blocks.modelled.groups.items():
-            for tier, places in group.places.items():
-                if block.place in places and any(slot[1] is tier for slot in block.copies):
-                    yield _record(name, block, (number, tier), group)
+    """Everything that `load` needs to give the same answers: by group, tier and doubt, parents before children."""
+    for group_idx, group in blocks.groups.items():
+        # A group whose rule is not known has no shelf, and takes all credit.
+        unknown = {Medium.DEVICE: 1} if group.component is None else {}
+        for tier, block_tokens in (group.block_tokens or unknown).items():
+            yield BlockRecord(
+                0, None, 0, block_tokens, tier, group_idx, group.kind, group.window_tokens, copies=0, position=0
+            )
+    placed = [(block.place, name, block) for name, block in blocks.blocks.items() if block.place is not None]
+    placed.sort(key=lambda entry: (entry[1][0], blocks.tree[entry[0]][1], entry[1][1]))
+    for slot, group in _slots(blocks):
+        for is_doubted in (False, True):
+            for place, name, block in placed:
+                if is_doubted == (slot in block.doubted) and _is_there(blocks, slot, group, place, block):
+                    yield _record(blocks, name, block, slot, group)
 
 
 def load(blocks: HolderBlocks, record: BlockRecord, delta: Delta) -> bool:
     """Put one record back; False where it cannot be: unknown tier or group, or a block that is there already."""
     tier = find_tier(record.medium)
-    if tier is None or record.copies < 0 or record.block_tokens < 1:
+    if tier is None or record.block_tokens < 1:
         return False
     believed = blocks.modelled.groups.get(record.group_idx) if record.group_idx is not None else None
     if believed is not None and (believed.kind, believed.window_tokens) == (record.group_kind, record.window_tokens):
-        if not record.copies or not believed.open_shelf(tier, record.block_tokens):
+        full = (group for group in blocks.groups.values() if group.is_prefix)
+        is_held = any(record.canonical_hash in group.places.get(tier, ()) for group in full)
+        if not record.copies or not is_held or not believed.open_shelf(tier, record.block_tokens):
             return False
         believed.places[tier][record.canonical_hash] = 1
         return True
@@ -46,57 +49,55 @@ def load(blocks: HolderBlocks, record: BlockRecord, delta: Delta) -> bool:
     return record.copies > 0 and _restore(blocks, record, (record.group_idx, tier), delta)
 
 
-def _announce(blocks: HolderBlocks) -> Iterator[BlockRecord]:
-    """A record for every group and tier, whether it has blocks or not."""
-    for group_idx, group in blocks.groups.items():
-        # A group whose rule is not known has no shelf, and takes all credit.
-        for tier, block_tokens in (group.block_tokens or {Medium.DEVICE: 1}).items():
-            yield BlockRecord(
-                engine_hash=0,
-                parent_hash=None,
-                canonical_hash=0,
-                block_tokens=block_tokens,
-                medium=tier,
-                group_idx=group_idx,
-                group_kind=group.kind,
-                window_tokens=group.window_tokens,
-                copies=0,
-                position=0,
-            )
+def _slots(blocks: HolderBlocks) -> Iterator[tuple[Slot, Group]]:
+    """Reported groups first: what is believed rests on them."""
+    for groups in (blocks.groups, blocks.modelled.groups):
+        for number, group in groups.items():
+            for tier in group.places:
+                yield (number, tier), group
+
+
+def _is_there(blocks: HolderBlocks, slot: Slot, group: Group, place: int, block: Block) -> bool:
+    if slot[0] in blocks.modelled.groups:
+        return place in group.places[slot[1]] and any(tier is slot[1] for _, tier in block.copies)
+    if slot in block.doubted or blocks.pool is None or slot[1] not in POOL_TIERS:
+        return slot in block.doubted or slot in block.copies
+    # Another rank may have removed the block from the pool since.
+    return slot in block.copies and blocks.pool.has(*slot, place)
 
 
 def _restore(blocks: HolderBlocks, record: BlockRecord, slot: Slot, delta: Delta) -> bool:
-    block = blocks.names.touch((record.block_tokens, record.engine_hash))
-    if block.is_gone:
-        block.place, block.position, block.parent = record.canonical_hash, record.position, record.parent_hash
-    if block.place != record.canonical_hash or slot in block.copies or slot in block.doubted:
+    name: Name = (record.block_tokens, record.engine_hash)
+    block = blocks.blocks.get(name)
+    if block is None:
+        block = blocks.blocks[name] = Block()
+        blocks.tree.setdefault(record.canonical_hash, (record.canonical_parent, record.position))
+        place = record.canonical_hash
+    elif block.place != record.canonical_hash or slot in block.copies or slot in block.doubted:
         return False
-    if record.is_doubted:
-        block.doubted.add(slot)
     else:
-        block.copies[slot] = record.copies
-        blocks.gain(block, slot, delta)
+        place = block.place
+    if record.is_doubted:
+        blocks.change(name, place, block.copies, block.doubted | {slot}, delta)
+    else:
+        blocks.change(name, place, block.copies | {slot: record.copies}, block.doubted, delta)
+    blocks.link(name, delta)
     return True
 
 
-def _is_pooled_elsewhere(blocks: HolderBlocks, group_idx: int | None, tier: Medium, block: Block) -> bool:
-    """True where another rank removed the block from the shared pool since this one stored it."""
-    if blocks.pool is None or tier not in POOL_TIERS or block.place is None or (group_idx, tier) in block.doubted:
-        return False
-    return not blocks.pool.has(group_idx, tier, block.place)
-
-
-def _record(name: Name, block: Block, slot: Slot, group: Group) -> BlockRecord:
+def _record(blocks: HolderBlocks, name: Name, block: Block, slot: Slot, group: Group) -> BlockRecord:
+    place = block.place or 0
+    parent, position = blocks.tree[place]
     return BlockRecord(
         engine_hash=name[1],
-        parent_hash=block.parent,
-        canonical_hash=block.place or 0,
+        canonical_parent=parent,
+        canonical_hash=place,
         block_tokens=name[0],
         medium=slot[1],
         group_idx=slot[0],
         group_kind=group.kind,
         window_tokens=group.window_tokens,
         copies=block.copies.get(slot, 1),
-        position=block.position,
+        position=position,
         is_doubted=slot in block.doubted,
     )

@@ -1,39 +1,36 @@
-"""The blocks of one rank: what its events say of every cache group and tier.
+"""The blocks of one rank in plain Python: what its events say of every cache group and tier.
 
 Takes that rank's events, keeps names, copies and shelves, and says which places of its device cache came and
-went. A block that is doubted counts for nothing until one stored below it proves that it is there.
+went. An engine's hash is opaque and only resolves parents and removals; equal hashes of one block size name one
+block, whatever its groups. A block whose parent is unknown is parked, bounded, and takes its place when the parent
+turns up. A block that is doubted counts for nothing until one stored below it proves that it is there.
 """
 
-from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from enum import StrEnum
 
 import msgspec
 
 from prefix_index import namespace
-from prefix_index.base import Change
+from prefix_index.base import Change, CopyRule
 from prefix_index.components import STANDARD, Registry
 from prefix_index.layout import Layout
 from prefix_index.modelled import Modelled
-from prefix_index.names import Block, Names, Slot
-from prefix_index.shelves import Group, Pool
-from wire.events import BlockRemoved, BlockStored, EngineHash, Medium
-
-
-class CopyRule(StrEnum):
-    """What a second store of the same block means in a dialect."""
-
-    #: One more physical copy, with a removal of its own.
-    COUNTED = "counted"
-    #: The same copy said again: one removal drops it.
-    REFRESHED = "refreshed"
-
+from prefix_index.shelves import POOL_TIERS, Group, Pool
+from wire.block_hash import fold_name
+from wire.events import BlockRemoved, BlockStored, Medium
 
 #: Most groups of one holder; engines have a handful.
 MAX_GROUPS = 64
 #: Most ends of unnamed runs that are remembered.
 MAX_TAILS = 64
-POOL_TIERS = frozenset({Medium.DISK, Medium.EXTERNAL})
+#: Most tokens that parked blocks may hold together.
+MAX_PARKED_TOKENS = 4 << 20
+#: Tokens in the block, and the engine's hash folded to 64 bits.
+Name = tuple[int, int]
+#: Group and tier that a copy is in.
+Slot = tuple[int | None, Medium]
+#: Place -> the place before it, None at a prompt's start, and how many blocks are before it.
+Tree = dict[int, tuple[int | None, int]]
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -48,63 +45,66 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     registry: Registry = STANDARD
 
 
-class Delta:
+class Delta(msgspec.Struct):
     """What one event changed; `lost` happened before `gained`."""
 
-    def __init__(self) -> None:
-        self.gained: list[int] = []
-        self.lost: list[int] = []
-        self.touched: list[int] = []
-        self.orphaned = 0
-        self.unknown = 0
-        self.refused = 0
+    gained: list[int] = msgspec.field(default_factory=list)
+    lost: list[int] = msgspec.field(default_factory=list)
+    touched: list[int] = msgspec.field(default_factory=list)
+    orphaned: int = 0
+    unknown: int = 0
+    refused: int = 0
 
-    def to_change(self, evicted: Iterable[int]) -> Change:
-        """As callers see it; `evicted` went for want of room."""
-        return Change(
-            stored=tuple(self.gained),
-            removed=(*self.lost, *evicted),
-            touched=tuple(self.touched),
-            orphaned=self.orphaned,
-            unknown_removals=self.unknown,
-            refused=self.refused,
-        )
+    def to_change(self) -> Change:
+        """As callers see it."""
+        places = (tuple(self.gained), tuple(self.lost), tuple(self.touched))
+        return Change(*places, orphaned=self.orphaned, unknown_removals=self.unknown, refused=self.refused)
+
+
+class Block(msgspec.Struct):
+    """One name. Copies are never 0; those that were there when events were lost are doubted instead."""
+
+    #: Canonical hash; None while it is not known.
+    place: int | None = None
+    copies: dict[Slot, int] = {}
+    doubted: frozenset[Slot] = frozenset()
+
+
+class Parked(msgspec.Struct):
+    """A block that waits for its parent: tokens from the parent's end to its own, content keys of the block."""
+
+    parent: Name
+    token_ids: tuple[int, ...]
+    keys: namespace.Keys
 
 
 class HolderBlocks:
     """Everything one rank reported."""
 
-    def __init__(self, terms: Terms, pool: Pool | None) -> None:
-        self.terms = terms
-        self.pool = pool
+    def __init__(self, terms: Terms, pool: Pool | None, tree: Tree) -> None:
+        self.terms, self.pool, self.tree = terms, pool, tree
         self.block_sizes: set[int] = set()
         self.clear()
 
     def clear(self) -> None:
         """Forget all blocks and groups, as for a new process. What went into a pool stays there."""
-        self.names = Names(max_orphans=self.terms.max_orphans)
         self.groups: dict[int | None, Group] = {}
-        #: Groups of full attention among them.
-        self.full: list[Group] = []
         self.modelled = Modelled(self.terms.layout, self.terms.registry)
-        #: Block size -> place and position at which a run ended whose last block was not named, latest last.
-        self._tails: dict[int, list[tuple[int, int]]] = {}
         #: False once a group was seen whose rule is not known.
         self.is_modelled = self.modelled.is_known
+        self.empty()
 
     def empty(self) -> None:
         """Forget all blocks but not what groups the model has: the cache was cleared, the engine is the same."""
-        self.names = Names(max_orphans=self.terms.max_orphans)
-        self._tails = {}
+        #: Oldest store first.
+        self.blocks: dict[Name, Block] = {}
+        self.parked: dict[Name, Parked] = {}
+        #: Block size -> places at which a run ended whose last block was not named, latest last.
+        self._tails: dict[int, list[int]] = {}
+        #: Names with doubted copies, by block size and place.
+        self._doubtful: dict[tuple[int, int], set[Name]] = {}
         for group in (*self.groups.values(), *self.modelled.groups.values()):
             group.empty()
-
-    def places(self) -> Iterable[int]:
-        """Places of the device cache that every full-attention group of their block size has."""
-        for group in self.full:
-            # Each is given once, by the first group of its size.
-            if group is self._peers(group.block_tokens.get(Medium.DEVICE))[0]:
-                yield from (place for place in group.places.get(Medium.DEVICE, ()) if self._in_all(group, place))
 
     def store(self, event: BlockStored) -> Delta:
         """Take in a store."""
@@ -119,15 +119,13 @@ class HolderBlocks:
             delta.refused = len(event.block_hashes)
             return delta
         slot = (event.group_idx, tier)
-        if tier is Medium.DEVICE and group.is_prefix:
-            self._prove(event, slot, delta)
+        if tier is Medium.DEVICE and group.is_prefix and event.parent_block_hash is not None:
+            self._prove((event.block_tokens, fold_name(event.parent_block_hash)), slot, delta)
         self._store_blocks(event, slot, unlisted or 0, delta)
-        if group.is_prefix and event.block_hashes:
-            self._model(event, tier, delta)
         return delta
 
     def remove(self, event: BlockRemoved) -> Delta:
-        """Take in a removal: one copy less of each block."""
+        """Take in a removal: one copy less of each block; a doubted one goes first, and counts for nothing."""
         delta = Delta()
         group, tier = self.groups.get(event.group_idx), namespace.find_tier(event.medium)
         size = None if group is None or tier is None else group.block_tokens.get(tier)
@@ -136,38 +134,27 @@ class HolderBlocks:
             delta.unknown = 0 if is_ignored else len(event.block_hashes)
             return delta
         slot = (event.group_idx, tier)
-        for engine_hash in event.block_hashes:
-            block = self.names.blocks.get((size, engine_hash))
-            if block is None or not self._take_copy(block, slot, delta):
+        for name in ((size, fold_name(each)) for each in event.block_hashes):
+            block = self.blocks.get(name)
+            if block is None or not (block.copies.get(slot) or slot in block.doubted):
                 delta.unknown += 1
-            elif block.is_gone:
-                self.names.forget((size, engine_hash))
+                continue
+            left = {**block.copies, slot: block.copies.get(slot, 1) - 1}
+            copies = {key: count for key, count in left.items() if count}
+            self.change(name, block.place, copies, block.doubted - {slot}, delta)
         return delta
 
     def doubt(self) -> None:
         """Count no block any more until it is proved."""
-        for name in tuple(self.names.parked):
-            self.names.forget(name)
-        for block in self.names.blocks.values():
-            for group_idx, tier in block.copies:
-                if self.pool is not None and self._is_pooled(tier) and block.place is not None:
-                    self.pool.remove(group_idx, tier, block.place)
-            block.doubted.update(block.copies)
-            block.copies = {}
+        for name in tuple(self.parked):
+            self.forget(name, Delta())
+        for name, block in self.blocks.items():
+            self.change(name, block.place, {}, block.doubted | block.copies.keys(), Delta())
         self._tails = {}
-        for group in (*self.groups.values(), *self.modelled.groups.values()):
-            group.empty()
 
-    def forget_oldest(self) -> list[int]:
-        """Forget the block that was stored longest ago, all its copies; places lost."""
-        delta = Delta()
-        name = self.names.find_oldest()
-        block = self.names.blocks[name]
-        for slot in tuple(block.copies):
-            block.copies[slot] = 1
-            self._take_copy(block, slot, delta)
-        self.names.forget(name)
-        return delta.lost
+    def forget(self, name: Name, delta: Delta) -> None:
+        """A block goes, all its copies."""
+        self.change(name, self.blocks[name].place, {}, frozenset(), delta)
 
     def find_group(self, group_idx: int | None, kind: str | None, window_tokens: int | None) -> Group | None:
         """The group of that number; None where there are too many, or it is known as another kind."""
@@ -176,7 +163,6 @@ class HolderBlocks:
             component = self.terms.registry.find(kind, group_idx, window_tokens)
             group = self.groups[group_idx] = Group(kind, window_tokens, component)
             self.is_modelled &= component is not None
-            self.full.extend([group] if group.is_prefix else [])
             self.modelled.forget_group(group_idx)
         elif group is None:
             self.is_modelled = False
@@ -186,76 +172,140 @@ class HolderBlocks:
     def open_shelf(self, group: Group, tier: Medium, block_tokens: int, delta: Delta) -> bool:
         """Make the shelf of a tier; a new full-attention group takes the credit of those before it."""
         if tier is Medium.DEVICE and group.is_prefix and tier not in group.block_tokens:
-            for other in self._peers(block_tokens)[:1]:
-                delta.lost.extend(place for place in other.places[Medium.DEVICE] if self._in_all(other, place))
-        self.block_sizes.add(block_tokens)
-        return group.open_shelf(tier, block_tokens)
+            delta.lost += self.places(block_tokens)
+        is_open = group.open_shelf(tier, block_tokens)
+        self.block_sizes.add(group.block_tokens[tier])
+        return is_open
 
     def _store_blocks(self, event: BlockStored, slot: Slot, unlisted: int, delta: Delta) -> None:
-        size, names = event.block_tokens, self.names
-        adds_copy = not self._is_repeated(event, slot)
+        size, adds_copy = event.block_tokens, not self._is_repeated(event, slot)
         keys = namespace.content_keys(event)
-        padded = (*((),) * unlisted, *keys) if keys else None
-        parent = self._find_parent(event)
-        places: Sequence[int] = ()
-        if parent is not None:
-            places = namespace.chain_hashes(parent[0], event.token_ids, size, padded)
-        for index, engine_hash in enumerate(event.block_hashes):
-            block = names.touch((size, engine_hash))
-            block.doubted.discard(slot)
-            copies = block.copies.get(slot, 0)
-            if adds_copy or not copies:
-                block.copies[slot] = copies + 1
-            if parent is not None and (block.place is None or (not unlisted and block.place != places[index])):
-                self._place(event, index, places[unlisted + index], parent[1] + unlisted + index, delta)
-            elif block.place is None:
-                self._place_or_park(event, index, unlisted, keys, delta)
-            elif not copies or self._is_pooled(slot[1]):
-                # A pool may have lost it since to another rank's removal.
-                self.gain(block, slot, delta)
-        if parent is not None and not event.block_hashes and places:
-            tails = self._tails.setdefault(size, [])
-            tails.append((places[-1], parent[1] + len(places)))
-            del tails[:-MAX_TAILS]
-        if parent is None:
-            delta.orphaned = sum((size, engine_hash) in names.parked for engine_hash in event.block_hashes)
+        names = [(size, fold_name(each)) for each in event.block_hashes]
+        is_known, places = self._find_places(event, unlisted, keys, is_named=bool(names))
+        for index, name in enumerate(names):
+            block = self.blocks.pop(name, None) or Block()
+            self.blocks[name] = block
+            copies = dict(block.copies)
+            if adds_copy or slot not in copies:
+                copies[slot] = copies.get(slot, 0) + 1
+            place, parked = block.place, None
+            if is_known and (place is None or not unlisted):
+                place = places[unlisted + index]
+            elif place is None:
+                parked = self._make_parked(event, names, index, unlisted, keys)
+                place = self._extend(parked, size)
+            if self._is_pooled(slot[1]) and slot in block.copies and place is not None and place == block.place:
+                # The pool may have lost it since to another rank's removal.
+                self.gain(slot, place, delta)
+            self.change(name, place, copies, block.doubted - {slot}, delta)
+            self.link(name, delta)
+            if place is None and parked is not None:
+                self._park(name, parked)
+        delta.orphaned = 0 if is_known else sum(name in self.parked for name in names)
+        if names:
+            self._model(event, slot, names[-1], delta)
 
-    def _place(self, event: BlockStored, index: int, place: int, position: int, delta: Delta) -> None:
-        """Give the event's `index`-th named block its place, or another one than it had."""
-        name = (event.block_tokens, event.block_hashes[index])
-        block = self.names.blocks[name]
-        if block.place is not None:
-            for slot in block.copies:
-                self._lose(block, slot, delta)
-        block.place, block.position = place, position
-        if index:
-            block.parent = event.block_hashes[index - 1]
+    def _find_places(
+        self, event: BlockStored, unlisted: int, keys: tuple[namespace.Keys, ...] | None, *, is_named: bool
+    ) -> tuple[bool, list[int]]:
+        """Whether it is known what the event's tokens follow, and the places of its blocks then."""
+        size, terms = event.block_tokens, self.terms
+        above: int | None = None
+        if event.parent_block_hash is None:
+            seed = namespace.find_seed(event, terms.model, bigram=terms.bigram, secret=terms.secret)
         else:
-            block.parent = event.parent_block_hash if namespace.count_unlisted(event) == 0 else None
-        self.names.unpark(name)
-        for slot in block.copies:
-            self.gain(block, slot, delta)
-        for child in self.names.link(name):
-            for slot in child.copies:
-                self.gain(child, slot, delta)
+            above = self._find_parent((size, fold_name(event.parent_block_hash)))
+            if above is None:
+                return False, []
+            seed = above
+        padded = (*((),) * unlisted, *keys) if keys else None
+        places = namespace.chain_hashes(seed, event.token_ids, size, padded)
+        self._hang(above, places)
+        if places and not is_named:
+            tails = self._tails.setdefault(size, [])
+            tails.append(places[-1])
+            del tails[:-MAX_TAILS]
+        return True, places
 
-    def _place_or_park(
-        self, event: BlockStored, index: int, unlisted: int, keys: tuple[namespace.Keys, ...] | None, delta: Delta
-    ) -> None:
-        """Place a block by its own parent's place, which may be known although the event's is not, or park it."""
+    def _find_parent(self, name: Name) -> int | None:
+        """Place of an event's parent; None where it is not known."""
+        block, tails = self.blocks.get(name), self._tails.get(name[0])
+        if block is not None:
+            return block.place
+        # Where every layer has a window, a run may have ended in a block that no event names.
+        return tails.pop() if tails and not self._full else None
+
+    def _hang(self, above: int | None, places: Sequence[int]) -> None:
+        """Say what consecutive places follow."""
+        for place in places:
+            self.tree[place] = (above, 0 if above is None else self.tree[above][1] + 1)
+            above = place
+
+    def _make_parked(
+        self, event: BlockStored, names: list[Name], index: int, unlisted: int, keys: tuple[namespace.Keys, ...] | None
+    ) -> Parked:
         size = event.block_tokens
-        parent = event.block_hashes[index - 1] if index else event.parent_block_hash
-        if parent is None:
-            return
+        parent = names[index - 1] if index else (size, fold_name(event.parent_block_hash or 0))
         start = (unlisted + index) * size if index else 0
-        tokens = event.token_ids[start : (unlisted + index + 1) * size]
         own_keys = keys[index] if keys and index < len(keys) else ()
-        known = self.names.blocks.get((size, parent))
-        if known is None or known.place is None:
-            self.names.park((size, event.block_hashes[index]), ((size, parent), array("I", tokens), own_keys))
-            return
-        place = namespace.chain_hashes(known.place, tokens, size, (own_keys,) if own_keys else None)[-1]
-        self._place(event, index, place, known.position + len(tokens) // size, delta)
+        return Parked(parent, event.token_ids[start : (unlisted + index + 1) * size], own_keys)
+
+    def _extend(self, parked: Parked, size: int) -> int | None:
+        """Place of a block by its own parent's; None where that is not known."""
+        above = self.blocks.get(parked.parent)
+        if above is None or above.place is None:
+            return None
+        count = len(parked.token_ids) // size
+        keys = (*((),) * (count - 1), parked.keys) if parked.keys else None
+        places = namespace.chain_hashes(above.place, parked.token_ids, size, keys)
+        self._hang(above.place, places)
+        return places[-1]
+
+    def _park(self, name: Name, parked: Parked) -> None:
+        """Put a block aside; the oldest parked ones of its size are forgotten when there are too many."""
+        self.parked.setdefault(name, parked)
+        same = [each for each in self.parked if each[0] == name[0]]
+        tokens = sum(len(self.parked[each].token_ids) for each in same)
+        while same and (len(same) > self.terms.max_orphans or tokens > MAX_PARKED_TOKENS):
+            tokens -= len(self.parked[same[0]].token_ids)
+            self.forget(same.pop(0), Delta())
+
+    def change(
+        self, name: Name, place: int | None, copies: dict[Slot, int], doubted: frozenset[Slot], delta: Delta
+    ) -> None:
+        """A block's place and copies are these now: all that follows of it."""
+        block = self.blocks[name]
+        before = [] if block.place is None else [(slot, block.place) for slot in block.copies]
+        after = [] if place is None else [(slot, place) for slot in copies]
+        self._note_doubt(name, block, place, doubted)
+        block.place, block.copies, block.doubted = place, copies, doubted
+        for slot, old in before:
+            if (slot, old) not in after:
+                self._lose(slot, old, delta)
+        for slot, new in after:
+            if (slot, new) not in before:
+                self.gain(slot, new, delta)
+        if place is not None or not copies:
+            self.parked.pop(name, None)
+        if not copies and not doubted:
+            del self.blocks[name]
+
+    def link(self, name: Name, delta: Delta) -> None:
+        """Give everything that waits for a block, and for what waits for that, its place."""
+        ready = [name]
+        while ready and self.parked:
+            parent = ready.pop()
+            for child in [each for each, parked in self.parked.items() if parked.parent == parent]:
+                place = self._extend(self.parked[child], child[0])
+                if place is not None:
+                    self.change(child, place, self.blocks[child].copies, frozenset(), delta)
+                    ready.append(child)
+
+    def _note_doubt(self, name: Name, block: Block, place: int | None, doubted: frozenset[Slot]) -> None:
+        if block.doubted and block.place is not None:
+            self._doubtful[name[0], block.place].discard(name)
+        if doubted and place is not None:
+            self._doubtful.setdefault((name[0], place), set()).add(name)
 
     def _is_repeated(self, event: BlockStored, slot: Slot) -> bool:
         """True when the event says again what is known, without new copies.
@@ -267,133 +317,117 @@ class HolderBlocks:
         """
         if self.terms.rule is CopyRule.REFRESHED or self._is_pooled(slot[1]):
             return True
-        if event.parent_block_hash is not None or len(event.block_hashes) < 2 or not self.is_full_only:
+        is_inside = event.parent_block_hash is not None or len(event.block_hashes) < 2
+        if is_inside or len(self._full) < len(self.groups):
             return False
-        blocks = self.names.blocks
-        return all(
-            (block := blocks.get((event.block_tokens, engine_hash))) is not None and slot in block.copies
-            for engine_hash in event.block_hashes
-        )
+        blocks = (self.blocks.get((event.block_tokens, fold_name(each))) for each in event.block_hashes)
+        return all(block is not None and slot in block.copies for block in blocks)
 
-    def _find_parent(self, event: BlockStored) -> tuple[int, int] | None:
-        """Place that the event's first tokens follow, and blocks up to there; None where it is not known."""
-        if event.parent_block_hash is None:
-            terms = self.terms
-            return namespace.find_seed(event, terms.model, bigram=terms.bigram, secret=terms.secret), 0
-        block = self.names.blocks.get((event.block_tokens, event.parent_block_hash))
-        if block is not None and block.place is not None:
-            return block.place, block.position + 1
-        # Where every layer has a window, a run may have ended in a block that no event names.
-        tails = self._tails.get(event.block_tokens)
-        return tails.pop() if tails and block is None and not self.full else None
+    def _prove(self, name: Name, slot: Slot, delta: Delta) -> None:
+        """A block and all before it are in the device cache after all.
 
-    def _prove(self, event: BlockStored, slot: Slot, delta: Delta) -> None:
-        """The event's parent and all before it are in the device cache after all."""
-        engine_hash: EngineHash | None = event.parent_block_hash
-        while engine_hash is not None:
-            block = self.names.blocks.get((event.block_tokens, engine_hash))
-            if block is None or slot not in block.doubted:
+        Up to a place that several doubted names claim: which of them is there is not known.
+        """
+        while (block := self.blocks.get(name)) is not None and slot in block.doubted and block.place is not None:
+            self.change(name, block.place, block.copies | {slot: 1}, block.doubted - {slot}, delta)
+            above = self.tree[block.place][0]
+            names = self._doubtful.get((name[0], above), set()) if above is not None else set()
+            if len(names) != 1:
                 return
-            block.doubted.discard(slot)
-            block.copies[slot] = 1
-            self.gain(block, slot, delta)
-            engine_hash = block.parent
+            (name,) = names
 
-    def _take_copy(self, block: Block, slot: Slot, delta: Delta) -> bool:
-        """One copy less; False where there was none. A doubted copy goes first, and counts for nothing."""
-        if slot in block.doubted:
-            block.doubted.discard(slot)
-            return True
-        copies = block.copies.get(slot, 0)
-        if copies > 1:
-            block.copies[slot] = copies - 1
-        elif copies:
-            del block.copies[slot]
-            if block.place is not None:
-                self._lose(block, slot, delta)
-        return copies > 0
-
-    def gain(self, block: Block, slot: Slot, delta: Delta) -> None:
-        """A placed block has its first copy in a slot."""
-        group_idx, tier = slot
-        group, place = self.groups[group_idx], block.place
-        if place is None:
-            return
+    def gain(self, slot: Slot, place: int, delta: Delta) -> None:
+        """A place has its first copy in a slot, of one name."""
+        group, tier = self.groups[slot[0]], slot[1]
         if self.pool is not None and self._is_pooled(tier):
-            self.pool.store(group_idx, group, tier, place)
+            self.pool.store(slot[0], group, tier, place)
             delta.touched.append(place)
         elif group.put(tier, place):
             counts = tier is Medium.DEVICE and group.is_prefix
-            if not counts:
-                delta.touched.append(place)
-            elif self._in_all(group, place):
-                delta.gained.append(place)
+            if not counts or self._is_in_all(group, place):
+                (delta.gained if counts else delta.touched).append(place)
 
-    def _lose(self, block: Block, slot: Slot, delta: Delta) -> None:
-        group_idx, tier = slot
-        group, place = self.groups[group_idx], block.place
-        if place is None:
-            return
+    def _lose(self, slot: Slot, place: int, delta: Delta) -> None:
+        group, tier = self.groups[slot[0]], slot[1]
         if self.pool is not None and self._is_pooled(tier):
-            self.pool.remove(group_idx, tier, place)
+            self.pool.remove(slot[0], tier, place)
             delta.touched.append(place)
             return
-        counts = tier is Medium.DEVICE and group.is_prefix
-        did_count = counts and self._in_all(group, place)
+        did_count = tier is Medium.DEVICE and group.is_prefix and self._is_in_all(group, place)
         if group.take(tier, place):
             (delta.lost if did_count else delta.touched).append(place)
             if group.is_prefix:
                 self.modelled.forget(tier, place)
 
-    def _model(self, event: BlockStored, tier: Medium, delta: Delta) -> None:
+    def _model(self, event: BlockStored, slot: Slot, last: Name, delta: Delta) -> None:
         """Believe of groups that the dialect does not report what the worker's layout lets expect."""
-        if event.group_idx is not None or not self.modelled.groups:
+        block = self.blocks.get(last)
+        if slot[0] is not None or not self.groups[None].is_prefix or block is None or block.place is None:
             return
-        count = len(event.block_hashes)
-        delta.touched.extend(self.modelled.believe(self._walk_back(event), count, tier, event.block_tokens))
+        run = self._walk_back(block.place, self.groups[None].places[slot[1]], event.block_tokens)
+        delta.touched.extend(self.modelled.believe(run, len(event.block_hashes), slot[1], event.block_tokens))
 
-    def _walk_back(self, event: BlockStored) -> Iterator[tuple[int, int]]:
-        """Place and end in tokens of the event's last block and those before it."""
-        engine_hash: EngineHash | None = event.block_hashes[-1]
-        while engine_hash is not None:
-            block = self.names.blocks.get((event.block_tokens, engine_hash))
-            if block is None or block.place is None:
-                return
-            yield block.place, (block.position + 1) * event.block_tokens
-            engine_hash = block.parent
+    def _walk_back(self, place: int | None, held: Iterable[int], size: int) -> Iterator[tuple[int, int]]:
+        """A place and those before it that are held, with their ends in tokens."""
+        while place is not None and place in held:
+            above, position = self.tree[place]
+            yield place, (position + 1) * size
+            place = above
 
     @property
-    def is_full_only(self) -> bool:
-        """True when no group but full attention was reported."""
-        return all(group.is_prefix for group in self.groups.values())
+    def _full(self) -> list[Group]:
+        """Groups of full attention."""
+        return [group for group in self.groups.values() if group.is_prefix]
 
     def _is_pooled(self, tier: Medium) -> bool:
         """True where what is reported of a tier belongs to a shared pool."""
         return self.pool is not None and tier in POOL_TIERS
 
-    def _peers(self, block_tokens: int | None) -> list[Group]:
+    def _peers(self, block_tokens: int) -> list[Group]:
         """Full-attention groups with device blocks of one size."""
-        return [group for group in self.full if group.block_tokens.get(Medium.DEVICE) == block_tokens]
+        return [
+            group for group in self._full if group.block_tokens.get(Medium.DEVICE, block_tokens + 1) == block_tokens
+        ]
 
-    def _in_all(self, group: Group, place: int) -> bool:
-        if len(self.full) == 1:
-            return place in group.places.get(Medium.DEVICE, ())
-        peers = self._peers(group.block_tokens.get(Medium.DEVICE))
-        return all(place in peer.places.get(Medium.DEVICE, ()) for peer in peers)
+    def _is_in_all(self, group: Group, place: int) -> bool:
+        peers = self._peers(group.block_tokens[Medium.DEVICE])
+        return all(place in peer.places[Medium.DEVICE] for peer in peers)
+
+    def places(self, block_tokens: int) -> list[int]:
+        """Places of the device cache that every full-attention group of the block size has."""
+        peers = self._peers(block_tokens)
+        return [place for place in peers[0].places[Medium.DEVICE] if self._is_in_all(peers[0], place)] if peers else []
+
+    def known_places(self) -> Iterator[int]:
+        """Places of all blocks, and of the ends of runs."""
+        yield from (block.place for block in self.blocks.values() if block.place is not None)
+        yield from (place for places in self._tails.values() for place in places)
+
+    @property
+    def block_count(self) -> int:
+        """Places on the device: those of full attention, or of any group where there is none."""
+        if self._full:
+            return sum(len(self.places(size)) for size in self.block_sizes)
+        return len({place for group in self.groups.values() for place in group.places.get(Medium.DEVICE, ())})
 
     def check_invariants(self) -> None:
         """Raise AssertionError where names and shelves contradict each other."""
-        self.names.check_invariants()
         shelves: dict[Slot, dict[int, int]] = {}
-        for block in self.names.blocks.values():
+        for name, block in self.blocks.items():
+            if not block.copies and not block.doubted:
+                raise AssertionError(f"{name} is kept without a copy")
+            if (block.place is None) != (name in self.parked):
+                raise AssertionError(f"{name} has no place and does not wait, or has one and waits")
             for slot in block.copies if block.place is not None else ():
                 places = shelves.setdefault(slot, {})
                 places[block.place or 0] = places.get(block.place or 0, 0) + 1
+        if not self.parked.keys() <= self.blocks.keys():
+            raise AssertionError("a parked block is unknown")
         for group_idx, group in self.groups.items():
             for tier, places in group.places.items():
-                if places != ({} if self._is_pooled(tier) else shelves.get((group_idx, tier), {})):
+                if dict(places) != ({} if self._is_pooled(tier) else shelves.get((group_idx, tier), {})):
                     raise AssertionError(f"group {group_idx}, {tier}: places differ from what the names say")
         for number, group in self.modelled.groups.items():
             for tier, places in group.places.items():
-                if not places.keys() <= {place for full in self.full for place in full.places.get(tier, ())}:
+                if not places.keys() <= {place for each in self._full for place in each.places.get(tier, ())}:
                     raise AssertionError(f"group {number}, {tier}: belief beyond full attention")

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from prefix_index.base import Alternative, Load, Reach
 from prefix_index.components import Component, Recovery
-from prefix_index.layout import GroupLayout
+from prefix_index.layout import GroupLayout, find_size_bytes
 from prefix_index.shelves import Group
 from wire.events import Medium
 
@@ -35,9 +35,13 @@ class GroupView:
         #: Nearest holder first; of one holder the largest blocks first.
         self.shelves: list[Shelf] = []
 
+    def find_start(self, end_tokens: int) -> int:
+        """First token that must be resident for the boundary at `end_tokens`."""
+        return max(0, self.component.find_start(end_tokens)) if end_tokens else 0
+
     def find_hole(self, chains: Chains, end_tokens: int) -> int | None:
         """End of the last block that the boundary at `end_tokens` needs and no shelf has; None where none lacks."""
-        start, place = self.component.find_start(end_tokens), end_tokens
+        start, place = self.find_start(end_tokens), end_tokens
         while place > start:
             size = next((size for _, size, _ in self._ending(chains, place)), 0)
             if not size:
@@ -57,7 +61,7 @@ class GroupView:
     def find_loads(self, chains: Chains, end_tokens: int, layout: GroupLayout | None) -> Iterator[Load]:
         """What the boundary needs from each holder but the device."""
         tokens: dict[Reach, int] = {}
-        start, place = self.component.find_start(end_tokens), end_tokens
+        start, place = self.find_start(end_tokens), end_tokens
         while place > start:
             reach, size, _ = next(self._ending(chains, place), (Reach.DEVICE, self.grain_tokens, ()))
             tokens[reach] = tokens.get(reach, 0) + size
@@ -65,7 +69,7 @@ class GroupView:
         for source in (Reach.HOST, Reach.POOLS):
             if source in tokens:
                 count = tokens[source]
-                yield Load(self.group_idx, self.component.name, source, count, _find_bytes(layout, count))
+                yield Load(self.group_idx, self.component.name, source, count, find_size_bytes(layout, count))
 
     def _has(self, chains: Chains, block_tokens: int, end_tokens: int) -> bool:
         """True where some shelf has the block of that size ending there."""
@@ -79,14 +83,6 @@ class GroupView:
             hashes = chains.get(size, ())
             if not rest and 0 < index <= len(hashes) and hashes[index - 1] in places:
                 yield shelf
-
-
-def _find_bytes(layout: GroupLayout | None, tokens: int) -> int | None:
-    if layout is None:
-        return None
-    if layout.checkpoint_bytes is not None:
-        return layout.checkpoint_bytes
-    return None if layout.bytes_per_token is None else layout.bytes_per_token * tokens
 
 
 def find_boundary(views: Sequence[GroupView], chains: Chains, limit_tokens: int, grain_tokens: int) -> int:
@@ -175,7 +171,7 @@ def _plan(
         elif view.find_hole(chains, end) is None:
             loads += _find_all_loads([view], chains, end, declared)
         else:
-            window_tokens = max(window_tokens, end - view.component.find_start(end))
+            window_tokens = max(window_tokens, end - view.find_start(end))
     checkpoint = find_boundary(replay, chains, end, grain) if replay else end
     loads += _find_all_loads(replay, chains, checkpoint, declared)
     return Alternative(Reach.DEVICE, end, loads, window_tokens=window_tokens, replay_tokens=end - checkpoint)

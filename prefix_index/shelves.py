@@ -10,6 +10,8 @@ from collections.abc import Iterator
 from prefix_index.components import Component, is_prefix
 from wire.events import Medium
 
+#: Tiers that a shared pool is.
+POOL_TIERS = frozenset({Medium.DISK, Medium.EXTERNAL})
 #: Place -> how many blocks of a holder stand there.
 Places = OrderedDict[int, int]
 
@@ -98,6 +100,10 @@ class Pool:
         """Drop the oldest place of the fullest shelf."""
         _, _, places = max(self._shelves(), key=lambda shelf: len(shelf[2]))
         places.popitem(last=False)
+
+    def known_places(self) -> Iterator[int]:
+        """Every place that is kept."""
+        return (place for _, _, places in self._shelves() for place in places)
 
     def _shelves(self) -> Iterator[tuple[int | None, Medium, Places]]:
         for group_idx, group in self.groups.items():

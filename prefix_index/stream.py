@@ -19,7 +19,7 @@ from wire.events import AllBlocksCleared, BlockStored, Event, EventBatch
 from wire.frames import ReplayEnd, parse_live, parse_replay
 from wire.ids import Target
 from wire.malformed import Malformed
-from wire.snapshot import BlockRecord, SnapshotHeader
+from wire.snapshot import BlockRun, SnapshotHeader
 from wire.source_note import SourceNote, read_note
 
 #: Lives of a mirror that ended, whose late batches are left out.
@@ -208,10 +208,10 @@ class RankStream:
         self._index.clear(self.holder)
         return StreamReport()
 
-    def on_snapshot_records(self, records: Sequence[BlockRecord], ticket: int) -> None:
+    def on_snapshot_records(self, runs: Sequence[BlockRun], ticket: int) -> None:
         """More records of the snapshot under way; parents come before their children."""
         if self._loading is not None and self.wants_snapshot(ticket):
-            self._index.load(self.holder, records)
+            self._index.load(self.holder, runs)
 
     def on_snapshot_ended(self, ticket: int, now_s: float) -> StreamReport:
         """The snapshot under way is complete: its watermark counts, and what was held above it follows."""

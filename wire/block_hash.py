@@ -13,6 +13,7 @@ from xxhash import xxh3_64_intdigest
 #: Largest token id a block can hold, exclusive.
 TOKEN_LIMIT = 1 << 32
 _DOMAIN = b"dovecote-namespace-1\0"
+_LARGEST = (1 << 64) - 1
 
 
 def namespace_seed(
@@ -84,6 +85,26 @@ def fold_keys(parent: int, keys: Sequence[str | int | bytes]) -> int:
     """
     encoded = b"".join(_encode_key(key) for key in keys)
     return xxh3_64_intdigest(b"dovecote-keys-1\0" + parent.to_bytes(8, "little") + encoded)
+
+
+def fold_name(name: int | bytes) -> int:
+    """An engine's own name of a block as 64 bits: integers that fit as they are, all else hashed.
+
+    The same in every process, so that a name in a snapshot is known again in an event. -1 and 2^64 - 1 stay apart.
+    """
+    if isinstance(name, bytes):
+        return xxh3_64_intdigest(name, 0x5851_F42D_4C95_7F2D)
+    if -(1 << 63) <= name < 1 << 63:
+        return name & _LARGEST
+    if 0 <= name <= _LARGEST:
+        return _avalanche(name ^ 0xD6E8_FEB8_6659_FD93)
+    return xxh3_64_intdigest(str(name).encode(), 1)
+
+
+def _avalanche(bits: int) -> int:
+    """How XXH3 mixes its last 64 bits."""
+    bits = (bits ^ bits >> 37) * 0x1656_6791_9E37_79F9 & _LARGEST
+    return bits ^ bits >> 32
 
 
 def _encode_text(text: str | None) -> bytes:

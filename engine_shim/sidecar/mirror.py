@@ -17,7 +17,7 @@ from wire.block_hash import namespace_seed
 from wire.dialects import sglang
 from wire.events import AllBlocksCleared, BlockStored, Event, EventBatch
 from wire.ids import Target, WorkerId
-from wire.snapshot import BlockRecord, SnapshotHeader
+from wire.snapshot import BlockRun, SnapshotHeader
 from wire.source_note import SourceNote, write_topic
 
 #: What every rank of a mirrored engine is called in the mirror's index.
@@ -117,7 +117,7 @@ class RankMirror:
             seed=namespace_seed(self._settings.model),
         )
 
-    def dump(self) -> Iterator[BlockRecord]:
+    def dump(self) -> Iterator[BlockRun]:
         """Records of a snapshot; to be taken whole before the next stimulus."""
         return self._index.dump(self.holder)
 

@@ -14,8 +14,6 @@ from engine_shim.sidecar.engine_client import EngineClient
 from engine_shim.sidecar.engine_facts import EngineFacts
 from engine_shim.sidecar.hub import MirrorHub
 from engine_shim.sidecar.mirror import Settings
-from prefix_index import NaivePrefixIndex
-from prefix_index.base import PrefixIndex
 from prefix_index.choose import make_index
 from wire.load import LoadReport
 
@@ -132,7 +130,7 @@ class SidecarService:
         )
         self.hub = MirrorHub(
             facts.sources,
-            _make_index(),
+            make_index(),
             shared,
             host=settings.host,
             events_port_base=settings.events_port_base if ports is None else ports.events_base,
@@ -145,9 +143,3 @@ class SidecarService:
         if self.hub is not None:
             self.hub.stop()
             self.hub = None
-
-
-def _make_index() -> PrefixIndex:
-    """The fastest index that can be dumped."""
-    index = make_index()
-    return index if "dump" in index.supports else NaivePrefixIndex()

@@ -42,7 +42,7 @@ class EventReader {
       event_.kind = EventKind::kRemoved;
       names();
       if (fields > 2) medium();
-      if (fields > 3) event_.group = group();
+      if (fields > 3) event_.group = number();
       used = fields < 4 ? fields : 4;
     } else if (type != "AllBlocksCleared") {
       return in_.fail();
@@ -60,9 +60,9 @@ class EventReader {
     if (fields > 6) medium();
     if (fields > 7) adapter_or_metadata();
     if (fields > 8) keys();
-    if (fields > 9) event_.group = group();
+    if (fields > 9) event_.group = number();
     if (fields > 10) event_.group_kind = text();
-    if (fields > 11) window();
+    if (fields > 11) event_.window = number();
     return fields < 12 ? fields : 12;
   }
 
@@ -104,9 +104,9 @@ class EventReader {
     if (key == "lora_name") return static_cast<void>(event_.lora_name = text());
     if (key == "cache_salt") return static_cast<void>(event_.cache_salt = text());
     if (key == "extra_keys") return keys();
-    if (key == "group_idx") return static_cast<void>(event_.group = group());
+    if (key == "group_idx") return static_cast<void>(event_.group = number());
     if (key == "kv_cache_spec_kind") return static_cast<void>(event_.group_kind = text());
-    if (key == "kv_cache_spec_sliding_window") return window();
+    if (key == "kv_cache_spec_sliding_window") return static_cast<void>(event_.window = number());
     if (key == "session_id") return static_cast<void>(text());
     in_.skip();
   }
@@ -163,7 +163,7 @@ class EventReader {
 
   void medium() {
     const OptionalText word = text();
-    event_.medium = word ? to_medium(*word) : kDevice;
+    event_.tier = word ? to_tier(*word) : kDevice;
   }
 
   void lora_id() {
@@ -171,14 +171,10 @@ class EventReader {
     if (!in_.take_nil()) event_.lora_id = batch_.keep(to_digits(in_.integer()));
   }
 
-  GroupNumber group() {
+  OptionalNumber number() {
     if (in_.take_nil()) return {};
     const Reader::Integer value = in_.integer();
     return {true, value.is_negative, value.bits};
-  }
-
-  void window() {
-    if (!in_.take_nil()) in_.integer();
   }
 
   // The eighth element: vLLM's adapter name, or SGLang's map of metadata with the salt.

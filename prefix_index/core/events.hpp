@@ -16,16 +16,13 @@ namespace dovecote {
 
 enum class EventKind : std::uint8_t { kStored, kRemoved, kCleared };
 
-//: Tier of a block: the device cache, host memory, or the hash of another tier's name.
-using Medium = std::uint64_t;
-inline constexpr Medium kDevice = 0, kHost = 1;
-
-//: Number of a cache group; negative ones are apart from the large ones with equal bits.
-struct GroupNumber {
+//: A number that need not be given: of a cache group, or a window's tokens. Negative ones are apart from the large
+//: ones with equal bits.
+struct OptionalNumber {
   bool is_given = false;
   bool is_negative = false;
   std::uint64_t bits = 0;
-  bool operator==(const GroupNumber&) const = default;
+  bool operator==(const OptionalNumber&) const = default;
 };
 
 //: One of the things besides tokens that make a block's identity: an image's hash, an offset, a salt.
@@ -44,13 +41,20 @@ struct Event {
   std::size_t names_at = 0, tokens_at = 0;
   std::uint32_t name_count = 0, token_count = 0;
   std::uint32_t block_tokens = 0;
-  Medium medium = kDevice;
-  GroupNumber group;
+  Tier tier = kDevice;
+  OptionalNumber group, window;
   std::optional<std::string_view> group_kind, lora_name, cache_salt;
   //: Decimal digits of the adapter's number.
   std::optional<std::string_view> lora_id;
   //: Position in Batch::keys; none where no block has keys.
   std::optional<std::size_t> keys;
+
+  // Whether the tokens fill blocks, at least as many as are named.
+  bool is_whole() const {
+    return block_tokens > 0 && token_count % block_tokens == 0 && token_count / block_tokens >= name_count;
+  }
+  // Blocks that the event gives tokens of, before those it names.
+  std::uint32_t unlisted() const { return token_count / block_tokens - name_count; }
 };
 
 struct Batch {

@@ -1,4 +1,4 @@
-// One holder: stores and removals.
+// One holder: its groups and shelves, and stores.
 
 #include "holder.hpp"
 
@@ -8,321 +8,366 @@ namespace dovecote {
 namespace {
 
 constexpr std::size_t kMaxGroups = 64;
+//: Most ends of unnamed runs that are remembered, a block size.
+constexpr std::size_t kMaxTails = 64;
 //: Blocks of an event that are fetched into the cache ahead of their turn.
 constexpr std::uint32_t kAhead = 12;
 
 }  // namespace
 
-Holder::Holder(Tree& tree, std::uint32_t owner, HolderSettings settings)
-    : tree_(tree),
-      owner_(owner),
+Holder::Holder(Commons& commons, std::uint32_t number, HolderSettings settings, std::vector<Pool*> pools)
+    : commons_(commons),
+      tree_(commons.tree),
+      number_(number),
       settings_(std::move(settings)),
+      pools_(std::move(pools)),
+      beliefs_(commons.tree, number),
       plain_seed_(
-          namespace_seed(settings_.model, std::nullopt, std::nullopt, settings_.is_bigram, settings_.secret)) {}
+          namespace_seed(settings_.model, std::nullopt, std::nullopt, settings_.is_bigram, settings_.secret)) {
+  forget();
+}
 
-Group* Holder::find_group(const GroupNumber& number) {
+Group* Holder::find_group(const OptionalNumber& number) {
   for (Group& group : groups_)
     if (group.number == number) return &group;
   return nullptr;
 }
 
-// The event's group, made where it is new; null when it must not come in.
-Group* Holder::admit(const Event& event) {
-  Group* group = find_group(event.group);
-  if (group == nullptr && groups_.size() >= kMaxGroups) {
+// The group of that number, made where it is new; null where there are too many, or it is known as another kind.
+Group* Holder::admit(const OptionalNumber& number, const std::optional<std::string_view>& kind,
+                     const OptionalNumber& window) {
+  Group* group = find_group(number);
+  if (group != nullptr) return group->is_of(kind, window) ? group : nullptr;
+  if (groups_.size() >= kMaxGroups) {
     is_modelled_ = false;
+    refresh();
     return nullptr;
   }
-  return group != nullptr ? group : &groups_.emplace_back(event.group, settings_.secret);
+  const Component component = commons_.registry.find(kind, number, window);
+  group = &groups_.emplace_back(
+      Group{number, kind ? std::optional<std::string>(*kind) : std::nullopt, window, component, {}});
+  is_modelled_ &= group->is_known();
+  has_prefix_ |= group->is_prefix();
+  is_full_only_ &= group->is_prefix();
+  if (number.is_given && beliefs_.exist()) {
+    // The engine numbers its groups, so it reports them all.
+    for (BlockNames& names : names_)
+      for (std::size_t at = 0; at < names.map.capacity(); ++at)
+        if (names.map.is_used(at) && names.map.node(at) != kNoNode) beliefs_.forget_of_all(names.map.node(at));
+    beliefs_.end();
+  }
+  refresh();
+  return group;
+}
+
+// What is said of the holder as a whole, after its groups or shelves changed.
+void Holder::refresh() {
+  is_whole_ = true;
+  for (const Group& group : groups_) is_whole_ &= !group.is_prefix() || group.tiers[kDevice].is_open();
+  is_plain_ = is_modelled_ && is_full_only_ && !beliefs_.exist() && has_one_full_size();
+  if (is_rootless())
+    commons_.rootless.insert(number_);
+  else
+    commons_.rootless.erase(number_);
+}
+
+BlockNames& Holder::names_of(std::uint32_t block_tokens) {
+  for (BlockNames& names : names_)
+    if (names.block_tokens == block_tokens) return names;
+  return names_.emplace_back(block_tokens, settings_.secret, codes_);
+}
+
+// The shelf of a group's tier, made where there is none; kNoShelf where it has blocks of another size.
+ShelfId Holder::open_shelf(Group& group, Tier tier, std::uint32_t block_tokens, Delta& delta) {
+  const TierShelf& known = group.tiers[tier];
+  if (known.is_open()) [[likely]]
+    return known.block_tokens == block_tokens ? known.shelf : kNoShelf;
+  const ShelfId id = make_shelf(group, tier, block_tokens);
+  if (tier == kDevice && group.is_prefix()) join_counted(id, block_tokens, delta);
+  refresh();
+  return id;
+}
+
+ShelfId Holder::make_shelf(Group& group, Tier tier, std::uint32_t block_tokens) {
+  const auto id = static_cast<ShelfId>(shelves_.size());
+  Shelf& shelf = shelves_.emplace_back(Shelf{&group, tier, &names_of(block_tokens)});
+  shelf.is_pooled = tier >= kDisk && !pools_.empty();
+  if (!shelf.is_pooled) shelf.held.open(tree_.make_slot(number_, false));
+  shelf.single.set(id, 1);
+  shelf.single_code = codes_.find(shelf.single);
+  group.tiers[tier] = {block_tokens, id, shelf.held.slot()};
+  block_sizes_.insert(block_tokens);
+  return id;
+}
+
+// A shelf of full attention on the device: from now on a place counts only when it is there too.
+void Holder::join_counted(ShelfId id, std::uint32_t block_tokens, Delta& delta) {
+  Shelf& shelf = shelves_[id];
+  std::size_t at = 0;
+  while (at < counted_.size() && counted_[at].block_tokens != block_tokens) ++at;
+  shelf.counted = at;
+  if (at == counted_.size()) {
+    tree_.set_anchored(shelf.held.slot(), true);
+    counted_.push_back({block_tokens, {id}, shelf.held.slot()});
+    return;
+  }
+  Counted& counted = counted_[at];
+  take_credit(counted, *shelf.names, delta);
+  if (!counted.is_combined()) {
+    tree_.set_anchored(counted.slot, false);
+    counted.slot = tree_.make_slot(number_, true);
+  }
+  counted.shelves.push_back(id);
+}
+
+// No place counts any more.
+void Holder::take_credit(Counted& counted, BlockNames& names, Delta& delta) {
+  const auto begin = static_cast<std::ptrdiff_t>(delta.removed.size());
+  for (std::size_t at = 0; at < names.map.capacity(); ++at) {
+    if (!names.map.is_used(at) || names.map.node(at) == kNoNode) continue;
+    const NodeId node = names.map.node(at);
+    if (!tree_.is_resident(node, counted.slot)) continue;
+    delta.removed.push_back(tree_.node(node).place);
+    tree_.unanchor_from_all(node, counted.slot);
+    if (counted.is_combined()) tree_.take_from_all(node, counted.slot);
+  }
+  // Two names at one place lose it once.
+  std::sort(delta.removed.begin() + begin, delta.removed.end());
+  delta.removed.erase(std::unique(delta.removed.begin() + begin, delta.removed.end()), delta.removed.end());
 }
 
 void Holder::store(const Batch& batch, const Event& event, Delta& delta) {
-  Group* group = admit(event);
-  if (group == nullptr) return;
-  if (group->blocks.size() + event.name_count > kMaxBlocks || tree_.is_full()) {
-    delta.orphaned += event.name_count;
+  Group* group = admit(event.group, event.group_kind, event.window);
+  if (group != nullptr && !group->is_known()) return;
+  ShelfId shelf = kNoShelf;
+  if (group != nullptr && event.tier != kNoTier && event.is_whole() && !(group->is_prefix() && event.unlisted() > 0) &&
+      !tree_.is_full())
+    shelf = open_shelf(*group, event.tier, event.block_tokens, delta);
+  if (shelf == kNoShelf) {
+    delta.refused += event.name_count;
     return;
   }
-  if (!is_full_attention(event)) {
-    is_modelled_ = false;
-    return add_copies(*group, batch, event, delta);
-  }
-  if (!group->is_full) open_full(*group, delta);
-  if (event.token_count != static_cast<std::uint64_t>(event.block_tokens) * event.name_count) {
-    delta.orphaned += event.name_count;
-    return add_copies(*group, batch, event, delta);
-  }
-  block_sizes_.insert(event.block_tokens);
-  store_full(*group, batch, event, nullptr, delta);
-}
-
-void Holder::store_places(const Batch& batch, const Event& event, Delta& delta) {
-  Group* group = admit(event);
-  if (group == nullptr) return;
-  const bool is_lost = event.has_parent && tree_.find(event.parent) == kNoNode;
-  if (group->blocks.size() + event.name_count > kMaxBlocks || tree_.is_full() || is_lost) {
-    delta.orphaned += event.name_count;
-    return;
-  }
-  if (!group->is_full) open_full(*group, delta);
-  block_sizes_.insert(event.block_tokens);
-  store_full(*group, batch, event, batch.names.data() + event.names_at, delta);
-}
-
-// Count copies of blocks whose places the event does not tell.
-void Holder::add_copies(Group& group, const Batch& batch, const Event& event, Delta& delta) {
-  for (std::uint32_t index = 0; index < event.name_count; ++index) {
-    const Name name = batch.names.data()[event.names_at + index];
-    const std::size_t at = group.blocks.find(name);
-    if (at == NameMap::kAbsent) {
-      forget_doubted(group, name);
-      group.insert(name, kNoNode, event.medium);
-      continue;
-    }
-    const bool was_on_device = group.count(at, kDevice) > 0;
-    const NodeId node = group.blocks.node(at);
-    group.add_copy(at, event.medium);
-    if (node == kNoNode || was_on_device || event.medium != kDevice) continue;
-    gain(group, node, delta);
-    group.kept.release(tree_, node);
-  }
+  if (event.tier == kDevice && group->is_prefix() && event.has_parent) prove(shelf, event.parent, delta);
+  store_blocks(shelf, batch, event, nullptr, delta);
+  if (beliefs_.exist() && group->is_prefix() && event.name_count > 0) believe(shelf, batch, event, delta);
   free_loose();
 }
 
-// A group turns out to be one that counts: from now on a place must be in it too.
-void Holder::open_full(Group& group, Delta& delta) {
-  group.is_full = true;
-  group.device.open(tree_.make_slot(owner_, full_.empty()));
-  if (full_.empty()) {
-    match_slot_ = group.device.slot();
-  } else {
-    Group& first = *full_.front();
-    const Slot counted = match_slot_;
-    const auto begin = static_cast<std::ptrdiff_t>(delta.removed.size());
-    for (std::size_t at = 0; at < first.blocks.capacity(); ++at) {
-      if (!first.blocks.is_used(at) || first.blocks.node(at) == kNoNode) continue;
-      const NodeId node = first.blocks.node(at);
-      if (!tree_.is_resident(node, counted)) continue;
-      delta.removed.push_back(tree_.node(node).place);
-      tree_.unanchor_from_all(node, counted);
-      if (counted == combined_) tree_.take_from_all(node, counted);
-    }
-    // Two names at one place lose it once.
-    std::sort(delta.removed.begin() + begin, delta.removed.end());
-    delta.removed.erase(std::unique(delta.removed.begin() + begin, delta.removed.end()), delta.removed.end());
-    if (combined_ == kNoSlot) {
-      tree_.set_anchored(counted, false);
-      combined_ = match_slot_ = tree_.make_slot(owner_, true);
-    }
+void Holder::store_places(const Batch& batch, const Event& event, Delta& delta) {
+  Group* group = admit(event.group, event.group_kind, event.window);
+  const bool is_lost = event.has_parent && tree_.find(event.parent) == kNoNode;
+  if (group == nullptr || tree_.is_full() || is_lost) {
+    delta.orphaned += event.name_count;
+    return;
   }
-  full_.push_back(&group);
+  const ShelfId shelf = open_shelf(*group, kDevice, event.block_tokens, delta);
+  if (shelf == kNoShelf) {
+    delta.refused += event.name_count;
+    return;
+  }
+  store_blocks(shelf, batch, event, batch.names.data() + event.names_at, delta);
+  free_loose();
 }
 
-// True when the event says again what is known, without new copies; see `residency._is_repeated`.
-bool Holder::is_repeated(Group& group, const Batch& batch, const Event& event) {
-  if (settings_.is_refreshed) return true;
-  if (event.has_parent || event.name_count < 2 || !is_modelled_) return false;
+// True when the event says again what is known, without new copies; see `naive._is_repeated`.
+bool Holder::is_repeated(ShelfId id, const Batch& batch, const Event& event) const {
+  const Shelf& shelf = shelves_[id];
+  if (settings_.is_refreshed || shelf.is_pooled) return true;
+  if (event.has_parent || event.name_count < 2 || !is_full_only_) return false;
   for (std::uint32_t index = 0; index < event.name_count; ++index) {
-    const std::size_t at = group.blocks.find(batch.names.data()[event.names_at + index]);
-    if (at == NameMap::kAbsent || group.count(at, event.medium) == 0) return false;
+    const std::size_t at = shelf.names->map.find(batch.names.data()[event.names_at + index]);
+    if (at == BlockNames::kAbsent || shelf.names->copies(at).count(id) == 0) return false;
   }
   return true;
 }
 
-void Holder::store_full(Group& group, const Batch& batch, const Event& event, const Place* given, Delta& delta) {
+// Node that the event's first tokens follow, kNoNode for a prompt's start; nothing where it is not known.
+std::optional<NodeId> Holder::find_parent(BlockNames& names, const Event& event) {
+  if (!event.has_parent) return kNoNode;
+  const std::size_t at = names.map.find(event.parent);
+  if (at != BlockNames::kAbsent) {
+    if (names.map.node(at) == kNoNode) return std::nullopt;
+    return names.map.node(at);
+  }
+  // Where every layer has a window, a run may have ended in a block that no event names.
+  for (auto tail = tails_.rbegin(); !has_prefix_ && tail != tails_.rend(); ++tail) {
+    if (tail->block_tokens != names.block_tokens) continue;
+    const NodeId node = tail->node;
+    tails_.erase(std::next(tail).base());
+    kept_.release(tree_, node);
+    loose_.push_back(node);
+    return node;
+  }
+  return std::nullopt;
+}
+
+void Holder::keep_tail(BlockNames& names, NodeId node) {
+  kept_.hold(tree_, node);
+  tails_.push_back({names.block_tokens, node});
+  const auto is_alike = [&](const Tail& tail) { return tail.block_tokens == names.block_tokens; };
+  if (static_cast<std::size_t>(std::count_if(tails_.begin(), tails_.end(), is_alike)) <= kMaxTails) return;
+  const auto oldest = std::find_if(tails_.begin(), tails_.end(), is_alike);
+  kept_.release(tree_, oldest->node);
+  loose_.push_back(oldest->node);
+  tails_.erase(oldest);
+}
+
+// Canonical hashes of all the event's blocks.
+const Place* Holder::find_places(const Batch& batch, const Event& event, const KeyReading& reading, NodeId parent) {
+  const std::size_t blocks = event.token_count / event.block_tokens;
+  const Place first = event.has_parent ? tree_.node(parent).place : seed(event, reading);
+  const std::uint32_t* tokens = batch.tokens.data() + event.tokens_at;
+  places_.resize(blocks);
+  if (reading.keys.empty() || event.unlisted() == 0) {
+    chain_with_keys(tokens, blocks, event.block_tokens, first, reading.keys, places_.data());
+  } else {
+    std::vector<BlockKeys> keys(event.unlisted());
+    keys.insert(keys.end(), reading.keys.begin(), reading.keys.end());
+    chain_with_keys(tokens, blocks, event.block_tokens, first, keys, places_.data());
+  }
+  return places_.data();
+}
+
+void Holder::store_blocks(ShelfId id, const Batch& batch, const Event& event, const Place* given, Delta& delta) {
+  Shelf& shelf = shelves_[id];
+  BlockNames& names = *shelf.names;
   const KeyReading reading = given == nullptr ? read_keys(event, batch) : KeyReading{};
-  Arrival arrival{batch.names.data() + event.names_at, given, !is_repeated(group, batch, event), &reading.keys, kNoNode};
-  if (event.medium == kDevice && event.has_parent && group.doubted.size() > 0) prove(group, event.parent, delta);
-  if (event.has_parent) arrival.before = given == nullptr ? parent_node(group, event.parent) : tree_.find(event.parent);
-  const bool is_placed = given != nullptr || !event.has_parent || arrival.before != kNoNode;
-  if (is_placed && given == nullptr) {
-    const Place parent = event.has_parent ? tree_.node(arrival.before).place : seed(event, reading);
-    places_.resize(event.name_count);
-    chain_with_keys(batch.tokens.data() + event.tokens_at, event.name_count, event.block_tokens, parent, reading.keys,
-                    places_.data());
-    arrival.places = places_.data();
+  const std::uint32_t unlisted = given == nullptr ? event.unlisted() : 0;
+  Arrival arrival{shelf,    id,   batch.names.data() + event.names_at, given,
+                  unlisted, !is_repeated(id, batch, event), &reading.keys, kNoNode};
+  std::optional<NodeId> parent;
+  if (given == nullptr)
+    parent = find_parent(names, event);
+  else
+    parent = event.has_parent ? tree_.find(event.parent) : kNoNode;
+  if (parent) {
+    arrival.before = *parent;
+    const Place* places = given == nullptr ? find_places(batch, event, reading, *parent) : given;
+    for (std::uint32_t index = 0; index < unlisted; ++index)
+      arrival.before = tree_.intern(places[index], arrival.before);
+    arrival.places = places + unlisted;
+    if (unlisted > 0) loose_.push_back(arrival.before);
+    if (unlisted > 0 && event.name_count == 0) keep_tail(names, arrival.before);
   }
-  for (std::uint32_t index = 0; index < kAhead; ++index) fetch(group, event, arrival, index);
+  for (std::uint32_t index = 0; index < kAhead; ++index) fetch(event, arrival, index);
   for (std::uint32_t index = 0; index < event.name_count; ++index) {
-    fetch(group, event, arrival, index + kAhead);
-    arrive(group, batch, event, arrival, index, delta);
+    fetch(event, arrival, index + kAhead);
+    arrive(batch, event, arrival, index, delta);
   }
-  for (std::uint32_t index = 0; !is_placed && index < event.name_count; ++index)
-    delta.orphaned += group.is_parked(arrival.names[index]);
-  if (arrival.before != kNoNode) tree_.touch(arrival.before);
-  free_loose();
+  for (std::uint32_t index = 0; !parent && index < event.name_count; ++index)
+    delta.orphaned += names.is_parked(arrival.names[index]);
+  tree_.touch(arrival.before);
 }
 
 // Get ready what the event's `index`-th block will look at.
-[[gnu::always_inline]] inline void Holder::fetch(const Group& group, const Event& event, const Arrival& arrival,
+[[gnu::always_inline]] inline void Holder::fetch(const Event& event, const Arrival& arrival,
                                                  std::uint32_t index) const {
   if (index >= event.name_count) return;
-  group.blocks.fetch(arrival.names[index]);
+  arrival.shelf.names->map.fetch(arrival.names[index]);
   if (arrival.places != nullptr) tree_.fetch(arrival.places[index]);
 }
 
-void Holder::arrive(Group& group, const Batch& batch, const Event& event, Arrival& arrival, std::uint32_t index,
-                    Delta& delta) {
+void Holder::arrive(const Batch& batch, const Event& event, Arrival& arrival, std::uint32_t index, Delta& delta) {
+  Shelf& shelf = arrival.shelf;
+  BlockNames& names = *shelf.names;
   const Name name = arrival.names[index];
-  std::size_t at = group.blocks.find(name);
-  NodeId node;
-  if (at == NameMap::kAbsent) {
-    forget_doubted(group, name);
-    node = find_node(group, batch, event, arrival, index);
-    group.insert(name, node, event.medium);
-    if (node != kNoNode) settle_node(group, node, event.medium == kDevice, delta);
-  } else {
-    node = group.blocks.node(at);
-    const bool was_on_device = group.count(at, kDevice) > 0;
-    if (arrival.adds_copy || group.count(at, event.medium) == 0) group.add_copy(at, event.medium);
-    if (node != kNoNode && arrival.places != nullptr && tree_.node(node).place != arrival.places[index]) {
-      node = move(group, at, was_on_device, tree_.intern(arrival.places[index], arrival.before), delta);
-    } else if (node != kNoNode) {
-      if (event.medium == kDevice && !was_on_device) {
-        gain(group, node, delta);
-        group.kept.release(tree_, node);
-      }
-    } else if ((node = find_node(group, batch, event, arrival, index)) != kNoNode) {
-      group.set_node(at, node);
-      group.unpark(name);
-      settle_node(group, node, group.count(at, kDevice) > 0, delta);
-    }
+  const std::size_t at = names.map.find(name);
+  if (at != BlockNames::kAbsent) return arrive_known(batch, event, arrival, index, at, delta);
+  const NodeId node = arrival.places != nullptr ? next_node(arrival, index)
+                                                : own_node(names, batch, event, arrival, index);
+  names.insert(name, node, shelf.single);
+  if (node == kNoNode) return names.park(name, make_parked(batch, event, arrival, index), settings_.max_orphans);
+  if (shelf.is_pooled) kept_.hold(tree_, node);
+  gain(shelf, node, delta);
+  if (names.is_waited_for(name)) link(names, name, delta);
+}
+
+void Holder::arrive_known(const Batch& batch, const Event& event, Arrival& arrival, std::uint32_t index,
+                          std::size_t at, Delta& delta) {
+  BlockNames& names = *arrival.shelf.names;
+  const Name name = arrival.names[index];
+  const NodeId from = names.map.node(at);
+  NodeId to = from;
+  if (arrival.places != nullptr) {
+    const NodeId next = next_node(arrival, index);
+    if (from == kNoNode || arrival.unlisted == 0) to = next;
+    if (to != next) loose_.push_back(next);
+  } else if (from == kNoNode) {
+    to = own_node(names, batch, event, arrival, index);
   }
-  if (node == kNoNode) return group.park(name, make_parked(batch, event, arrival, index), settings_.max_orphans);
-  if (group.is_waited_for(name)) link(group, name, delta);
-  arrival.before = node;
+  const Copies& known = names.copies(at);
+  const std::uint32_t count = known.count(arrival.shelf_id);
+  const bool is_new = arrival.adds_copy || count == 0;
+  if (is_new || to != from) {
+    Copies copies = known;
+    if (is_new) copies.set(arrival.shelf_id, count + 1);
+    change(names, at, copies, to, delta);
+  }
+  // A pool may have lost it since to another rank's removal.
+  if (arrival.shelf.is_pooled && count > 0 && to == from && to != kNoNode) gain(arrival.shelf, to, delta);
+  if (to == kNoNode) return names.park(name, make_parked(batch, event, arrival, index), settings_.max_orphans);
+  if (from == kNoNode) names.unpark(name);
+  if (to != from && names.is_waited_for(name)) link(names, name, delta);
 }
 
-// The entry's block is said to stand elsewhere than before: the latest word counts.
-NodeId Holder::move(Group& group, std::size_t at, bool was_on_device, NodeId to, Delta& delta) {
-  const NodeId from = group.blocks.node(at);
-  if (was_on_device)
-    lose(group, from, delta);
-  else
-    group.kept.release(tree_, from);
-  loose_.push_back(from);
-  group.set_node(at, to);
-  settle_node(group, to, group.count(at, kDevice) > 0, delta);
-  return to;
+// The node for the event's `index`-th named block, whose place is known; the next block follows it.
+NodeId Holder::next_node(Arrival& arrival, std::uint32_t index) {
+  return arrival.before = tree_.intern(arrival.places[index], arrival.before);
 }
 
-// The node for the event's `index`-th block; kNoNode while nobody knows its parent's.
-NodeId Holder::find_node(Group& group, const Batch& batch, const Event& event, const Arrival& arrival,
-                         std::uint32_t index) {
-  if (arrival.places != nullptr) return tree_.intern(arrival.places[index], arrival.before);
-  const std::size_t known = group.blocks.find(index > 0 ? arrival.names[index - 1] : event.parent);
-  const NodeId parent = known == NameMap::kAbsent ? kNoNode : group.blocks.node(known);
+// The node of a block whose own parent's place is known although the event's is not; kNoNode where it is not.
+NodeId Holder::own_node(BlockNames& names, const Batch& batch, const Event& event, const Arrival& arrival,
+                        std::uint32_t index) {
+  const std::size_t known = names.map.find(index > 0 ? arrival.names[index - 1] : event.parent);
+  const NodeId parent = known == BlockNames::kAbsent ? kNoNode : names.map.node(known);
   if (parent == kNoNode) return kNoNode;
-  const Parked own = make_parked(batch, event, arrival, index);
-  Place place;
-  chain_with_keys(own.tokens.data(), 1, own.tokens.size(), tree_.node(parent).place, {own.keys}, &place);
-  return tree_.intern(place, parent);
+  return extend(parent, make_parked(batch, event, arrival, index), names.block_tokens);
 }
 
-Parked Holder::make_parked(const Batch& batch, const Event& event, const Arrival& arrival, std::uint32_t index) {
+// The node at the end of a parked block's tokens.
+NodeId Holder::extend(NodeId parent, const Parked& parked, std::uint32_t block_tokens) {
+  const std::size_t blocks = parked.tokens.size() / block_tokens;
+  std::vector<BlockKeys> keys(parked.keys.empty() ? 0 : blocks);
+  if (!keys.empty()) keys.back() = parked.keys;
+  std::vector<Place> places(blocks);
+  chain_with_keys(parked.tokens.data(), blocks, block_tokens, tree_.node(parent).place, keys, places.data());
+  for (const Place place : places) parent = tree_.intern(place, parent);
+  return parent;
+}
+
+Parked Holder::make_parked(const Batch& batch, const Event& event, const Arrival& arrival,
+                           std::uint32_t index) const {
   Parked parked;
   parked.parent = index > 0 ? arrival.names[index - 1] : event.parent;
-  const std::uint32_t* first = batch.tokens.data() + event.tokens_at + std::size_t{index} * event.block_tokens;
-  parked.tokens.assign(first, first + event.block_tokens);
+  const std::uint32_t* tokens = batch.tokens.data() + event.tokens_at;
+  const std::size_t size = event.block_tokens;
+  parked.tokens.assign(tokens + (index > 0 ? (arrival.unlisted + index) * size : 0),
+                       tokens + (arrival.unlisted + index + 1) * size);
   if (index < arrival.keys->size()) parked.keys = (*arrival.keys)[index];
   return parked;
 }
 
-void Holder::remove(const Batch& batch, const Event& event, Delta& delta) {
-  Group* group = find_group(event.group);
-  if (group == nullptr) {
-    delta.unknown_removals += event.name_count;
-    return;
-  }
-  for (std::uint32_t index = 0; index < event.name_count; ++index) {
-    const Name name = batch.names.data()[event.names_at + index];
-    if (event.medium == kDevice && group->doubted.size() > 0 && group->doubted.find(name) != NameMap::kAbsent) {
-      forget_doubted(*group, name);
-      free_loose();
-      continue;
-    }
-    const std::size_t at = group->blocks.find(name);
-    if (at == NameMap::kAbsent || !group->take_copy(at, event.medium)) {
-      ++delta.unknown_removals;
-      continue;
-    }
-    const NodeId node = group->blocks.node(at);
-    const bool is_gone = group->is_gone(at);
-    if (node != kNoNode && event.medium == kDevice && group->count(at, kDevice) == 0) {
-      if (!is_gone) keep(*group, node);
-      lose(*group, node, delta);
-    } else if (node != kNoNode && is_gone) {
-      group->kept.release(tree_, node);
-    }
-    if (is_gone) {
-      group->unpark(name);
-      group->erase(at);
-      if (node != kNoNode) tree_.free_unused(node);
-    }
-  }
-}
-
-void Holder::settle_node(Group& group, NodeId node, bool on_device, Delta& delta) {
-  on_device ? gain(group, node, delta) : keep(group, node);
-}
-
-void Holder::keep(Group& group, NodeId node) {
-  if (!group.kept.exists()) group.kept.open(tree_.make_slot(owner_, false));
-  group.kept.hold(tree_, node);
-}
-
-void Holder::gain(Group& group, NodeId node, Delta& delta) {
-  if (!group.device.hold(tree_, node)) return;
-  if (full_.size() > 1 && !(is_in_all(node) && tree_.add(node, combined_))) return;
-  delta.stored.push_back(tree_.node(node).place);
-}
-
-void Holder::lose(Group& group, NodeId node, Delta& delta) {
-  if (!group.device.release(tree_, node)) return;
-  if (full_.size() > 1 && !tree_.take(node, combined_)) return;
-  delta.removed.push_back(tree_.node(node).place);
-}
-
-bool Holder::is_in_all(NodeId node) const {
-  return std::all_of(full_.begin(), full_.end(),
-                     [&](const Group* group) { return tree_.is_resident(node, group->device.slot()); });
-}
-
-NodeId Holder::parent_node(Group& group, Name parent) const {
-  const std::size_t at = group.blocks.find(parent);
-  if (at != NameMap::kAbsent) return group.blocks.node(at);
-  const std::size_t doubted = group.doubted.size() > 0 ? group.doubted.find(parent) : NameMap::kAbsent;
-  return doubted == NameMap::kAbsent ? kNoNode : group.doubted.node(doubted);
-}
-
-Place Holder::seed(const Event& event, const KeyReading& reading) {
+Place Holder::seed(const Event& event, const KeyReading& reading) const {
   if (!event.lora_name && !event.lora_id && !reading.salt) return plain_seed_;
   return namespace_seed(settings_.model, event.lora_name ? event.lora_name : event.lora_id, reading.salt,
                         settings_.is_bigram, settings_.secret);
 }
 
 // Give everything that waits for `parent`, and for what waits for that, its place.
-void Holder::link(Group& group, Name parent, Delta& delta) {
+void Holder::link(BlockNames& names, Name parent, Delta& delta) {
   std::vector<Name> ready{parent};
   while (!ready.empty()) {
     parent = ready.back();
     ready.pop_back();
-    const NodeId above = group.blocks.node(group.blocks.find(parent));
-    for (const Name name : group.waiting_for(parent)) {
-      const std::optional<Parked> parked = group.unpark(name);
-      const std::size_t at = group.blocks.find(name);
-      Place place;
-      chain_with_keys(parked->tokens.data(), 1, parked->tokens.size(), tree_.node(above).place, {parked->keys}, &place);
-      const NodeId node = tree_.intern(place, above);
-      group.set_node(at, node);
-      settle_node(group, node, group.count(at, kDevice) > 0, delta);
+    const NodeId above = names.map.node(names.map.find(parent));
+    for (const Name name : names.waiting_for(parent)) {
+      const std::optional<Parked> parked = names.unpark(name);
+      const std::size_t at = names.map.find(name);
+      const Copies copies = names.copies(at);
+      change(names, at, copies, extend(above, *parked, names.block_tokens), delta);
       ready.push_back(name);
     }
   }
-}
-
-void Holder::free_loose() {
-  for (; !loose_.empty(); loose_.pop_back()) tree_.free_unused(loose_.back());
 }
 
 }  // namespace dovecote

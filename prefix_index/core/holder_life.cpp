@@ -1,182 +1,204 @@
 // One holder: clears, doubt, eviction, accounting.
 
-#include <unordered_map>
+#include <array>
+#include <unordered_set>
 
 #include "holder.hpp"
 
 namespace dovecote {
 
-std::size_t Holder::clear() {
+void Holder::empty() {
+  release_entries();
+  for (BlockNames& names : names_) names.clear();
+  tails_.clear();
+  sweep_names_ = sweep_at_ = 0;
+}
+
+std::size_t Holder::forget() {
   const std::size_t counted = count();
-  for (Group& group : groups_) release_all(group);
-  for (Group& group : groups_) {
-    if (group.device.exists()) tree_.give_back(group.device.slot());
-    if (group.kept.exists()) tree_.give_back(group.kept.slot());
-  }
-  if (combined_ != kNoSlot) tree_.give_back(combined_);
-  match_slot_ = combined_ = kNoSlot;
+  empty();
+  for (Shelf& shelf : shelves_)
+    if (shelf.held.exists()) tree_.give_back(shelf.held.slot());
+  for (Counted& each : counted_)
+    if (each.is_combined()) tree_.give_back(each.slot);
+  if (kept_.exists()) tree_.give_back(kept_.slot());
+  beliefs_.end();
+  shelves_.clear();
+  counted_.clear();
   groups_.clear();
-  full_.clear();
-  block_sizes_.clear();
-  is_modelled_ = true;
-  sweep_group_ = sweep_at_ = 0;
+  names_.clear();
+  codes_ = {};
+  has_prefix_ = false;
+  is_full_only_ = true;
+  kept_ = {};
+  kept_.open(tree_.make_slot(number_, false));
+  is_modelled_ = beliefs_.declare(settings_.layout, commons_.registry);
+  refresh();
   return counted;
 }
 
-void Holder::release_all(Group& group) {
-  for (std::size_t at = 0; at < group.blocks.capacity(); ++at) {
-    if (!group.blocks.is_used(at) || group.blocks.node(at) == kNoNode) continue;
-    const NodeId node = group.blocks.node(at);
-    (group.count(at, kDevice) > 0 ? group.device : group.kept).release_of_all(tree_, node);
-    if (combined_ != kNoSlot) tree_.take_from_all(node, combined_);
-    tree_.free_unused(node);
+// Every entry's node is let go; the entries are void then.
+void Holder::release_entries() {
+  for (const Tail& tail : tails_) {
+    kept_.release_of_all(tree_, tail.node);
+    tree_.free_unused(tail.node);
   }
-  for (std::size_t at = 0; at < group.doubted.capacity(); ++at) {
-    if (!group.doubted.is_used(at)) continue;
-    group.kept.release_of_all(tree_, group.doubted.node(at));
-    tree_.free_unused(group.doubted.node(at));
+  for (const BlockNames& names : names_) {
+    for (std::size_t at = 0; at < names.map.capacity(); ++at) {
+      if (!names.map.is_used(at) || names.map.node(at) == kNoNode) continue;
+      const NodeId node = names.map.node(at);
+      release_entry(names.copies(at), node);
+      if (is_kept(names.copies(at))) kept_.release_of_all(tree_, node);
+      tree_.free_unused(node);
+    }
   }
+}
+
+// What the holder's own shelves have of a block that all lose.
+void Holder::release_entry(const Copies& copies, NodeId node) {
+  for (const Copy& copy : copies.list) {
+    Shelf& shelf = shelves_[copy.shelf];
+    if (copy.count == 0 || shelf.is_pooled) continue;
+    shelf.held.release_of_all(tree_, node);
+    if (shelf.counted && counted_[*shelf.counted].is_combined())
+      tree_.take_from_all(node, counted_[*shelf.counted].slot);
+  }
+  if (beliefs_.exist()) beliefs_.forget_of_all(node);
 }
 
 std::size_t Holder::doubt() {
   const std::size_t counted = count();
-  for (Group& group : groups_) doubt_group(group);
+  for (const Tail& tail : tails_) {
+    kept_.release(tree_, tail.node);
+    loose_.push_back(tail.node);
+  }
+  tails_.clear();
+  for (BlockNames& names : names_) doubt_entries(names);
+  free_loose();
   return counted;
 }
 
-// Move all entries with a place to the doubted ones; their nodes are kept.
-void Holder::doubt_group(Group& group) {
-  for (std::size_t at = 0; at < group.blocks.capacity(); ++at) {
-    if (!group.blocks.is_used(at) || group.blocks.node(at) == kNoNode) continue;
-    const NodeId node = group.blocks.node(at);
-    const bool on_device = group.count(at, kDevice) > 0;
-    if (group.doubted.size() < kMaxDoubted) {
-      if (on_device) keep(group, node);
-      const Name name = group.blocks.name(at);
-      group.doubted.insert(name, node, 1);
-      const auto [entry, is_new] = group.doubted_at.try_emplace(node, DoubtedName{name, false});
-      if (!is_new) entry->second.is_shared = true;
-    } else if (!on_device) {
-      group.kept.release_of_all(tree_, node);
-    }
-    if (on_device) group.device.release_of_all(tree_, node);
-    if (combined_ != kNoSlot) tree_.take_from_all(node, combined_);
-    tree_.free_unused(node);
-  }
-  group.forget();
-}
-
-// A block and those before it are in the device cache after all.
-void Holder::prove(Group& group, Name name, Delta& delta) {
-  for (;;) {
-    const std::size_t at = group.doubted.find(name);
-    if (at == NameMap::kAbsent) return;
-    const NodeId node = group.doubted.node(at);
-    group.doubted.erase(at);
-    const auto entry = group.doubted_at.find(node);
-    if (entry != group.doubted_at.end() && !entry->second.is_shared) group.doubted_at.erase(entry);
-    group.insert_proved(name, node);
-    gain(group, node, delta);
-    group.kept.release(tree_, node);
-    const auto above = group.doubted_at.find(tree_.node(node).parent);
-    if (above == group.doubted_at.end() || above->second.is_shared) return;
-    name = above->second.name;
+// Parked blocks are forgotten; of the others all copies are doubted, and their nodes are kept.
+void Holder::doubt_entries(BlockNames& names) {
+  while (names.parked_count() > 0) names.forget_oldest_parked();
+  for (std::size_t at = 0; at < names.map.capacity(); ++at) {
+    if (!names.map.is_used(at)) continue;
+    const NodeId node = names.map.node(at);
+    const Copies before = names.copies(at);
+    Copies after = before;
+    after.doubt_all();
+    if (!is_kept(before)) kept_.hold(tree_, node);
+    for (const Copy& copy : before.list)
+      if (copy.count > 0 && shelves_[copy.shelf].is_pooled)
+        pools_.front()->remove(*shelves_[copy.shelf].group, shelves_[copy.shelf].tier, node);
+    release_entry(before, node);
+    if (!before.has_doubt()) names.add_doubt(node, names.map.name(at));
+    names.set(at, node, after);
   }
 }
 
-void Holder::forget_doubted(Group& group, Name name) {
-  if (group.doubted.size() == 0) return;
-  const std::size_t at = group.doubted.find(name);
-  if (at == NameMap::kAbsent) return;
-  const NodeId node = group.doubted.node(at);
-  group.doubted.erase(at);
-  const auto entry = group.doubted_at.find(node);
-  if (entry != group.doubted_at.end() && !entry->second.is_shared) group.doubted_at.erase(entry);
-  group.kept.release(tree_, node);
-  if (!tree_.is_resident(node, group.kept.slot())) group.doubted_at.erase(node);
-  loose_.push_back(node);
-}
-
-std::size_t Holder::evict(std::uint8_t ticks, std::size_t wanted, std::size_t budget, bool& is_done) {
-  Delta delta;
+std::size_t Holder::evict(std::uint8_t ticks, std::size_t wanted, std::size_t& budget, bool& is_done, Delta& delta) {
   std::size_t gone = 0;
-  for (; budget > 0 && gone < wanted; --budget) {
-    if (sweep_group_ >= groups_.size()) break;
-    Group& group = groups_[sweep_group_];
-    if (sweep_at_ >= group.blocks.capacity()) {
-      ++sweep_group_;
+  for (; budget > 0 && gone < wanted && sweep_names_ < names_.size(); --budget) {
+    BlockNames& names = names_[sweep_names_];
+    if (sweep_at_ >= names.map.capacity()) {
+      ++sweep_names_;
       sweep_at_ = 0;
       continue;
     }
-    const std::size_t at = sweep_at_;
-    const bool is_placed = group.blocks.is_used(at) && group.blocks.node(at) != kNoNode;
-    if (!is_placed || tree_.age(group.blocks.node(at)) < ticks) {
+    const NodeId node = names.map.is_used(sweep_at_) ? names.map.node(sweep_at_) : kNoNode;
+    if (node == kNoNode || tree_.age(node) < ticks) {
       ++sweep_at_;
       continue;
     }
-    const NodeId node = group.blocks.node(at);
-    if (group.count(at, kDevice) > 0)
-      lose(group, node, delta);
-    else
-      group.kept.release(tree_, node);
-    group.erase(at);
+    change(names, sweep_at_, {}, node, delta);
+    names.erase(sweep_at_);
     tree_.free_unused(node);
     ++gone;
   }
-  is_done = sweep_group_ >= groups_.size();
-  if (is_done) sweep_group_ = sweep_at_ = 0;
+  is_done = sweep_names_ >= names_.size();
+  if (is_done) sweep_names_ = sweep_at_ = 0;
+  for (BlockNames& names : names_)
+    for (; is_done && ticks == 0 && gone < wanted && names.parked_count() > 0; ++gone) names.forget_oldest_parked();
   return gone;
+}
+
+std::uint8_t Holder::find_age(std::size_t wanted) const {
+  std::array<std::size_t, 256> entries{};
+  for (const BlockNames& names : names_)
+    for (std::size_t at = 0; at < names.map.capacity(); ++at)
+      if (names.map.is_used(at) && names.map.node(at) != kNoNode) ++entries[tree_.age(names.map.node(at))];
+  int age = 255;
+  for (std::size_t seen = entries[255]; age > 0 && seen < wanted;) seen += entries[--age];
+  return static_cast<std::uint8_t>(age);
+}
+
+std::size_t Holder::count() const {
+  if (!has_prefix_) return count_any_group();
+  std::size_t places = 0;
+  for (const Counted& counted : counted_) places += tree_.count(counted.slot);
+  return places;
+}
+
+// Places on the device of any group.
+std::size_t Holder::count_any_group() const {
+  std::unordered_set<NodeId> nodes;
+  for (const BlockNames& names : names_)
+    for (std::size_t at = 0; at < names.map.capacity(); ++at) {
+      if (!names.map.is_used(at) || names.map.node(at) == kNoNode) continue;
+      for (const Copy& copy : names.copies(at).list)
+        if (copy.count > 0 && shelves_[copy.shelf].tier == kDevice) nodes.insert(names.map.node(at));
+    }
+  return nodes.size();
 }
 
 std::size_t Holder::entry_count() const {
   std::size_t entries = 0;
-  for (const Group& group : groups_) entries += group.blocks.size() + group.doubted.size();
+  for (const BlockNames& names : names_) entries += names.map.size();
   return entries;
 }
 
 std::size_t Holder::parked_count() const {
   std::size_t parked = 0;
-  for (const Group& group : groups_) parked += group.parked_count();
+  for (const BlockNames& names : names_) parked += names.parked_count();
   return parked;
 }
 
 std::size_t Holder::bytes() const {
-  std::size_t bytes = sizeof *this + places_.capacity() * sizeof(Place);
-  for (const Group& group : groups_) bytes += group.bytes();
+  std::size_t bytes = sizeof *this + places_.capacity() * sizeof(Place) + kept_.bytes();
+  for (const BlockNames& names : names_) bytes += names.bytes();
+  for (const Shelf& shelf : shelves_) bytes += sizeof shelf + shelf.held.bytes();
   return bytes;
 }
 
-bool Holder::has_slots(const Group& group, NodeId node, std::size_t device, std::size_t kept) const {
-  const bool is_on = group.device.exists() && tree_.is_resident(node, group.device.slot());
-  const bool is_kept = group.kept.exists() && tree_.is_resident(node, group.kept.slot());
-  return is_on == (device > 0) && is_kept == (kept > 0);
-}
-
 std::string Holder::find_contradiction() const {
-  for (const Group& group : groups_) {
-    std::unordered_map<NodeId, std::pair<std::size_t, std::size_t>> names;
-    std::size_t unplaced = 0;
-    for (std::size_t at = 0; at < group.blocks.capacity(); ++at) {
-      if (!group.blocks.is_used(at)) continue;
-      if (group.blocks.find(group.blocks.name(at)) != at) return "an entry is not where its name says";
-      if (group.is_gone(at)) return "an entry is kept without a copy";
-      if (group.doubted.find(group.blocks.name(at)) != NameMap::kAbsent) return "a block is doubted and counted";
-      const NodeId node = group.blocks.node(at);
-      unplaced += node == kNoNode;
-      if (node != kNoNode) ++(group.count(at, kDevice) > 0 ? names[node].first : names[node].second);
+  std::vector<std::unordered_set<NodeId>> places(shelves_.size());
+  std::unordered_set<NodeId> kept;
+  for (const Tail& tail : tails_) kept.insert(tail.node);
+  for (const BlockNames& names : names_) {
+    if (std::string found = names.find_contradiction(settings_.max_orphans); !found.empty()) return found;
+    for (std::size_t at = 0; at < names.map.capacity(); ++at) {
+      if (!names.map.is_used(at) || names.map.node(at) == kNoNode) continue;
+      for (const Copy& copy : names.copies(at).list)
+        if (copy.count > 0) places[copy.shelf].insert(names.map.node(at));
+      if (is_kept(names.copies(at))) kept.insert(names.map.node(at));
     }
-    for (std::size_t at = 0; at < group.doubted.capacity(); ++at)
-      if (group.doubted.is_used(at)) ++names[group.doubted.node(at)].second;
-    std::size_t on_device = 0, kept = 0;
-    for (const auto& [node, counts] : names) {
-      if (!has_slots(group, node, counts.first, counts.second)) return "a slot differs from what the names say";
-      on_device += counts.first > 0;
-      kept += counts.second > 0;
-    }
-    if (group.device.exists() && tree_.count(group.device.slot()) != on_device) return "device blocks are miscounted";
-    if (group.kept.exists() && tree_.count(group.kept.slot()) != kept) return "kept blocks are miscounted";
-    if (group.parked_count() > settings_.max_orphans || group.parked_count() > unplaced)
-      return "parked blocks are unbounded or unknown";
+  }
+  const auto is_right = [&](Slot slot, const std::unordered_set<NodeId>& wanted) {
+    if (tree_.count(slot) != wanted.size()) return false;
+    for (const NodeId node : wanted)
+      if (!tree_.is_resident(node, slot)) return false;
+    return true;
+  };
+  if (!is_right(kept_.slot(), kept)) return "kept nodes differ from what the names say";
+  for (std::size_t id = 0; id < shelves_.size(); ++id)
+    if (!shelves_[id].is_pooled && !is_right(shelves_[id].held.slot(), places[id]))
+      return "a shelf differs from what the names say";
+  for (const Counted& counted : counted_) {
+    std::unordered_set<NodeId> common;
+    for (const NodeId node : places[counted.shelves.front()])
+      if (is_in_all(counted, node)) common.insert(node);
+    if (!is_right(counted.slot, common)) return "what counts is not what all groups have";
   }
   return {};
 }

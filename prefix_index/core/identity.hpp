@@ -22,16 +22,12 @@ inline Name to_name(std::string_view data, std::uint64_t seed = 0x5851F42D4C957F
   return xxh3::hash(reinterpret_cast<const unsigned char*>(data.data()), data.size(), seed);
 }
 
-inline Medium to_medium(std::string_view word) {
+// Words of engines and their offloading connectors; kNoTier for one that is not known.
+inline Tier to_tier(std::string_view word) {
   if (word == "GPU") return kDevice;
-  if (word == "CPU_PINNED") return kHost;
-  return to_name(word, 0x2545F4914F6CDD1Dull) | 2;
-}
-
-inline bool is_full_attention(const Event& event) {
-  if (!event.group_kind) return !event.group.is_given || event.group == GroupNumber{true, false, 0};
-  return *event.group_kind == "full" || *event.group_kind == "full_attention" || 
-         *event.group_kind == "mla_attention" || *event.group_kind == "sink_full_attention";
+  if (word == "CPU_PINNED" || word == "CPU") return kHost;
+  if (word == "DISK") return kDisk;
+  return word == "EXTERNAL" ? kExternal : kNoTier;
 }
 
 inline void append_sized(std::string& to, std::string_view data) {
@@ -89,7 +85,7 @@ inline KeyReading read_keys(const Event& event, const Batch& batch) {
   };
   for (BlockKeys& keys : reading.keys)
     if (event.lora_name && !keys.empty() && is_text(keys.front(), *event.lora_name)) keys.erase(keys.begin());
-  if (!event.has_parent && !reading.keys.empty()) {
+  if (!event.has_parent && event.unlisted() == 0 && !reading.keys.empty()) {
     BlockKeys& first = reading.keys.front();
     if (!event.cache_salt && !first.empty() && first.back().kind == ContentKey::Kind::kText) {
       first.pop_back();

@@ -6,7 +6,7 @@
 
 namespace dovecote {
 
-std::uint32_t Index::attach(HolderSettings settings) {
+std::uint32_t Index::attach(HolderSettings settings, const std::vector<std::string>& pools) {
   std::uint32_t number;
   if (free_holders_.empty()) {
     number = static_cast<std::uint32_t>(holders_.size());
@@ -15,29 +15,37 @@ std::uint32_t Index::attach(HolderSettings settings) {
     number = free_holders_.back();
     free_holders_.pop_back();
   }
-  holders_[number] = std::make_unique<Holder>(tree_, number, std::move(settings));
+  std::vector<Pool*> own;
+  for (const std::string& name : pools) own.push_back(&pool(name, settings.model));
+  holders_[number] = std::make_unique<Holder>(commons_, number, std::move(settings), std::move(own));
   return number;
+}
+
+Pool& Index::pool(const std::string& name, const std::string& model) {
+  std::unique_ptr<Pool>& found = pools_[{name, model}];
+  if (found == nullptr) found = std::make_unique<Pool>(tree_);
+  return *found;
 }
 
 void Index::detach(std::uint32_t holder) {
   clear(holder);
+  holders_[holder]->close();
   holders_[holder].reset();
+  commons_.rootless.erase(holder);
   free_holders_.push_back(holder);
 }
 
 void Index::apply(std::uint32_t holder, const Batch& batch, const Event& event, Delta& delta) {
   tree_.tidy();
   Holder& target = *holders_[holder];
-  if (event.kind == EventKind::kCleared) {
-    clear(holder);
-  } else {
-    const std::size_t before = target.entry_count();
-    if (event.kind == EventKind::kStored)
-      target.store(batch, event, delta);
-    else
-      target.remove(batch, event, delta);
-    make_room(holder, before);
-  }
+  const std::size_t before = target.entry_count();
+  if (event.kind == EventKind::kStored)
+    target.store(batch, event, delta);
+  else if (event.kind == EventKind::kRemoved)
+    target.remove(batch, event, delta);
+  else
+    target.empty();
+  make_room(holder, before, delta);
   if (!tree_.is_settled()) tree_.settle(kSettleFloor + 16 * std::size_t{event.name_count});
 }
 
@@ -45,13 +53,25 @@ void Index::store_places(std::uint32_t holder, const Batch& batch, const Event& 
   tree_.tidy();
   const std::size_t before = holders_[holder]->entry_count();
   holders_[holder]->store_places(batch, event, delta);
-  make_room(holder, before);
+  make_room(holder, before, delta);
   if (!tree_.is_settled()) tree_.settle(kSettleFloor + 16 * std::size_t{event.name_count});
 }
 
+std::size_t Index::load(std::uint32_t holder, const Run& run) {
+  tree_.tidy();
+  Delta delta;
+  const std::size_t before = holders_[holder]->entry_count();
+  const std::size_t taken = holders_[holder]->load(run, delta);
+  make_room(holder, before, delta);
+  if (!tree_.is_settled()) tree_.settle(kSettleFloor + 16 * run.records.size());
+  return taken;
+}
+
 std::size_t Index::clear(std::uint32_t holder) {
-  entries_ -= holders_[holder]->entry_count();
-  return holders_[holder]->clear();
+  const std::size_t before = holders_[holder]->entry_count();
+  const std::size_t counted = holders_[holder]->forget();
+  entries_ -= before;
+  return counted;
 }
 
 std::size_t Index::doubt(std::uint32_t holder) {
@@ -59,6 +79,16 @@ std::size_t Index::doubt(std::uint32_t holder) {
   const std::size_t counted = holders_[holder]->doubt();
   entries_ += holders_[holder]->entry_count() - before;
   return counted;
+}
+
+std::size_t Index::drop_pool(const std::string& name) {
+  std::size_t dropped = 0;
+  for (auto& [key, pool] : pools_) {
+    if (key.first != name) continue;
+    dropped += pool->size();
+    pool->clear();
+  }
+  return dropped;
 }
 
 bool Index::apply_payload(std::uint32_t holder, std::string_view payload, Outcome& outcome) {
@@ -71,33 +101,90 @@ bool Index::apply_payload(std::uint32_t holder, std::string_view payload, Outcom
   return true;
 }
 
-// Count what came in; above the bound, look over a few entries for each new one and forget the old ones. The
-// nearer the hard bound, the younger may be what goes, so that the bound always holds within some entries.
-void Index::make_room(std::uint32_t storing, std::size_t before) {
+std::size_t Index::pooled_count() const {
+  std::size_t places = 0;
+  for (const auto& [key, pool] : pools_) places += pool->size();
+  return places;
+}
+
+// Count what came in; above a bound, look over a few entries for each new one and forget the old ones. The nearer
+// the hard bound, the younger may be what goes, so that the bound always holds.
+void Index::make_room(std::uint32_t storing, std::size_t before, Delta& delta) {
   const std::size_t now = holders_[storing]->entry_count();
   entries_ += now - before;
+  if (!holders_[storing]->pools().empty()) make_room_in_pools(storing);
   if (now <= before) return;
-  const std::size_t came = now - before;
+  const std::size_t came = now - before, smaller = std::min(max_blocks_, max_holder_blocks_);
   stored_in_tick_ += came;
-  if (stored_in_tick_ * kTicks > max_entries_) {
+  if (stored_in_tick_ * kTicks > smaller) {
     stored_in_tick_ = 0;
     tree_.advance_tick();
   }
-  const std::size_t margin = max_entries_ / 16, soft = max_entries_ - margin;
-  if (entries_ <= soft) return;
-  const bool is_hard = entries_ > max_entries_;
-  const std::size_t spare = is_hard ? 0 : max_entries_ - entries_;
-  const auto ticks = static_cast<std::uint8_t>(is_hard ? 0 : 1 + kTicks / 2 * spare / (margin + 1));
-  std::size_t budget = is_hard ? max_entries_ * 4 + 64 : 64 * came + 64;
-  sweep(ticks, entries_ - (is_hard ? max_entries_ : soft), budget);
+  make_room_of(storing, came, delta);
+  const std::size_t held = entry_count(), margin = max_blocks_ / 16, soft = max_blocks_ - margin;
+  if (held <= soft) return;
+  if (held > max_blocks_) return make_room_at_once(storing, delta);
+  const std::size_t scale = std::min<std::size_t>(24, max_blocks_ / std::max<std::size_t>(1, smaller));
+  const std::size_t ticks = 1 + kTicks / 2 * scale * (max_blocks_ - held) / (margin + 1);
+  sweep(static_cast<std::uint8_t>(ticks), held - soft, 64 * came + 64, storing, delta);
 }
 
-void Index::sweep(std::uint8_t ticks, std::size_t wanted, std::size_t budget) {
+void Index::make_room_at_once(std::uint32_t storing, Delta& delta) {
+  for (const std::uint8_t ticks : {1, 0})
+    if (const std::size_t held = entry_count(); held > max_blocks_)
+      sweep(ticks, held - max_blocks_, max_blocks_ * 4 + 64, storing, delta);
+  for (Pool* pool = fullest_pool(); entry_count() > max_blocks_ && pool->remove_oldest(); pool = fullest_pool())
+    ++evicted_;
+}
+
+Pool* Index::fullest_pool() const {
+  Pool* fullest = nullptr;
+  for (const auto& [key, pool] : pools_)
+    if (fullest == nullptr || pool->size() > fullest->size()) fullest = pool.get();
+  return fullest;
+}
+
+// The holder that stored has too many blocks, or nearly so: its oldest go.
+void Index::make_room_of(std::uint32_t storing, std::size_t came, Delta& delta) {
+  Holder& holder = *holders_[storing];
+  const std::size_t now = holder.entry_count(), margin = max_holder_blocks_ >= 1024 ? max_holder_blocks_ / 16 : 0;
+  const bool is_hard = now > max_holder_blocks_;
+  if (now <= max_holder_blocks_ - margin) return;
+  std::size_t wanted = now - max_holder_blocks_ + margin, budget = 64 * came + 64;
+  auto ticks = static_cast<std::uint8_t>(1 + kTicks / 2 * (is_hard ? 0 : max_holder_blocks_ - now) / (margin + 1));
+  if (is_hard) {
+    wanted = now - max_holder_blocks_;
+    ticks = holder.find_age(wanted);
+    budget = ~std::size_t{0};
+  }
+  bool is_done = false;
+  std::size_t gone = holder.evict(ticks, wanted, budget, is_done, delta);
+  // From where the last look ended to the end, and then from the start.
+  if (is_hard && gone < wanted) gone += holder.evict(ticks, wanted - gone, budget, is_done, delta);
+  entries_ -= gone;
+  evicted_ += gone;
+}
+
+// A pool bounds what it has like a holder, and gives way where all together have too much and none has more.
+void Index::make_room_in_pools(std::uint32_t storing) {
+  Pool& pool = *holders_[storing]->pools().front();
+  while (pool.size() > max_holder_blocks_ && pool.remove_oldest()) ++evicted_;
+  if (entry_count() <= max_blocks_) return;
+  std::size_t most = 0;
+  for (const auto& holder : holders_)
+    if (holder != nullptr) most = std::max(most, holder->entry_count());
+  while (entry_count() > max_blocks_ && fullest_pool()->size() > most && fullest_pool()->remove_oldest()) ++evicted_;
+}
+
+void Index::sweep(std::uint8_t ticks, std::size_t wanted, std::size_t budget, std::uint32_t storing, Delta& delta) {
+  Delta of_others;
   for (std::size_t turns = 0; wanted > 0 && turns <= 2 * holders_.size(); ++turns) {
     if (sweep_holder_ >= holders_.size()) sweep_holder_ = 0;
     bool is_done = true;
     if (holders_[sweep_holder_] != nullptr) {
-      const std::size_t gone = holders_[sweep_holder_]->evict(ticks, wanted, budget, is_done);
+      Delta& told = sweep_holder_ == storing ? delta : of_others;
+      const std::size_t gone = holders_[sweep_holder_]->evict(ticks, wanted, budget, is_done, told);
+      of_others.clear();
       entries_ -= gone;
       evicted_ += gone;
       wanted -= gone;
@@ -106,8 +193,6 @@ void Index::sweep(std::uint8_t ticks, std::size_t wanted, std::size_t budget) {
     ++sweep_holder_;
   }
 }
-
-std::size_t Index::entry_count() const { return entries_; }
 
 std::size_t Index::parked_count() const {
   std::size_t parked = 0;
@@ -120,6 +205,7 @@ std::size_t Index::bytes() const {
   std::size_t bytes = sizeof *this + tree_.bytes() + batch_.names.size() * 8 + batch_.tokens.size() * 4;
   for (const auto& holder : holders_)
     if (holder != nullptr) bytes += holder->bytes();
+  for (const auto& [key, pool] : pools_) bytes += pool->bytes();
   return bytes;
 }
 
@@ -129,8 +215,10 @@ std::string Index::find_contradiction() {
     if (holder == nullptr) continue;
     entries += holder->entry_count();
     if (std::string found = holder->find_contradiction(); !found.empty()) return found;
+    if (holder->entry_count() > max_holder_blocks_) return "a holder has more blocks than the cap";
   }
   if (entries != entries_) return "entries are counted wrongly";
+  if (entry_count() > max_blocks_) return "there are more blocks than the cap of all";
   return tree_.find_contradiction();
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <array>
+#include <map>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -9,7 +10,7 @@
 
 #include "decode.hpp"
 #include "holder.hpp"
-#include "tree.hpp"
+#include "reuse.hpp"
 
 namespace dovecote {
 
@@ -22,21 +23,47 @@ struct Outcome {
 
 class Index {
  public:
-  // `max_entries` bounds the (block, holder, group) entries of all holders: above it the oldest are forgotten.
-  explicit Index(std::size_t max_entries) : max_entries_(max_entries) {}
+  // `max_blocks` bounds the entries of all holders and places of all pools, `max_holder_blocks` those of each: above
+  // it the oldest are forgotten.
+  Index(std::size_t max_blocks, std::size_t max_holder_blocks, Registry registry)
+      : commons_{{}, std::move(registry), {}}, max_blocks_(max_blocks), max_holder_blocks_(max_holder_blocks) {}
 
   // Holders are numbers given by attach; a number that is not attached is refused by every verb.
-  std::uint32_t attach(HolderSettings settings);
+  std::uint32_t attach(HolderSettings settings, const std::vector<std::string>& pools);
   void detach(std::uint32_t holder);
   Holder& holder(std::uint32_t number) { return *holders_[number]; }
+  const Holder& holder(std::uint32_t number) const { return *holders_[number]; }
   bool has_holder(std::uint32_t number) const { return number < holders_.size() && holders_[number] != nullptr; }
 
   void apply(std::uint32_t holder, const Batch& batch, const Event& event, Delta& delta);
   void store_places(std::uint32_t holder, const Batch& batch, const Event& event, Delta& delta);
+  std::size_t load(std::uint32_t holder, const Run& run);
+  // Forget all that a holder has; says how many places counted.
   std::size_t clear(std::uint32_t holder);
   std::size_t doubt(std::uint32_t holder);
+  std::size_t drop_pool(const std::string& name);
   // Decode and apply a payload; false, with nothing applied, where `wire.dialects` must read it.
   bool apply_payload(std::uint32_t holder, std::string_view payload, Outcome& outcome);
+
+  // Visit (holder, tokens) for every holder that anchored slots do not settle and that can reuse some of the prompt
+  // from its device. `found` are those with full attention of the first block, and how far that goes.
+  template <typename Visit>
+  void match_hybrid(const Chains& chains, std::uint64_t limit_tokens,
+                    const std::map<std::uint32_t, std::uint64_t>& found, Visit visit) const {
+    for (const auto& [number, tokens] : found)
+      if (const std::uint64_t reused = find_device_reuse(number, chains, limit_tokens, tokens); reused > 0)
+        visit(number, reused);
+    for (const std::uint32_t number : commons_.rootless)
+      if (const std::uint64_t reused = find_device_reuse(number, chains, limit_tokens, std::nullopt); reused > 0)
+        visit(number, reused);
+  }
+  bool has_rootless() const { return !commons_.rootless.empty(); }
+  std::uint64_t find_device_reuse(std::uint32_t holder, const Chains& chains, std::uint64_t limit_tokens,
+                                  std::optional<std::uint64_t> full_tokens) const;
+  std::vector<Alternative> find_alternatives(std::uint32_t holder, const Chains& chains,
+                                             std::uint64_t limit_tokens) const;
+  std::uint64_t correct(std::uint32_t holder, const Chains& chains, std::uint64_t limit_tokens,
+                        std::uint64_t cached_tokens);
 
   // Visit (holder, blocks) for every holder that has at least one of the first `limit` blocks in a row.
   // `place_at(index)` reads the chain. Cost: a look-up at each end and a few for each change of the
@@ -44,10 +71,11 @@ class Index {
   template <typename PlaceAt, typename Visit>
   void match(std::size_t limit, PlaceAt place_at, Visit visit);
 
-  std::size_t entry_count() const;
+  // Entries of all holders and places of all pools; those among them that wait; those forgotten since the start.
+  std::size_t entry_count() const { return entries_ + pooled_count(); }
   std::size_t parked_count() const;
   std::size_t evicted() const { return evicted_; }
-  const Tree& tree() const { return tree_; }
+  const Tree& tree() const { return commons_.tree; }
   std::size_t bytes() const;
   std::string find_contradiction();
 
@@ -65,14 +93,25 @@ class Index {
     const NodeId node = tree_.find(place);
     return node == kNoNode ? 0 : tree_.node(node).anchored;
   }
-  void make_room(std::uint32_t storing, std::size_t before);
-  void sweep(std::uint8_t ticks, std::size_t wanted, std::size_t budget);
+  Views device_views(const Holder& holder) const;
+  std::vector<Source> find_sources(const Holder& holder) const;
+  Pool& pool(const std::string& name, const std::string& model);
+  std::size_t pooled_count() const;
+  void make_room(std::uint32_t storing, std::size_t before, Delta& delta);
+  void make_room_at_once(std::uint32_t storing, Delta& delta);
+  Pool* fullest_pool() const;
+  void make_room_of(std::uint32_t storing, std::size_t came, Delta& delta);
+  void make_room_in_pools(std::uint32_t storing);
+  void sweep(std::uint8_t ticks, std::size_t wanted, std::size_t budget, std::uint32_t storing, Delta& delta);
 
-  Tree tree_;
+  Commons commons_;
+  Tree& tree_ = commons_.tree;
+  //: By name and model.
+  std::map<std::pair<std::string, std::string>, std::unique_ptr<Pool>> pools_;
   std::vector<std::unique_ptr<Holder>> holders_;
   std::vector<std::uint32_t> free_holders_;
   Batch batch_;
-  std::size_t max_entries_;
+  std::size_t max_blocks_, max_holder_blocks_;
   std::size_t entries_ = 0, evicted_ = 0, stored_in_tick_ = 0;
   //: Holder whose entries eviction looks at next.
   std::size_t sweep_holder_ = 0;

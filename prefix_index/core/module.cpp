@@ -47,20 +47,27 @@ NB_MODULE(_core, module) {
   module.def("xxh3_64", &xxh3_64, "data"_a, "seed"_a);
   module.def("decode", &dovecote::python::decode_to_python, "payload"_a);
   module.def("to_name", &dovecote::python::read_name, "name"_a);
-  module.def("to_medium", [](const std::string& word) { return dovecote::to_medium(word); }, "word"_a);
+  module.def("to_tier", [](const std::string& word) { return static_cast<int>(dovecote::to_tier(word)); }, "word"_a);
   nb::class_<PyIndex>(module, "Index")
-      .def(nb::init<std::size_t>(), "max_entries"_a)
+      .def(nb::init<std::size_t, std::size_t, nb::object, nb::object>(), "max_blocks"_a, "max_holder_blocks"_a,
+           "find_component"_a, "find_start"_a)
       .def("attach", &PyIndex::attach, "target"_a, "model"_a, "is_refreshed"_a, "is_bigram"_a, "secret"_a,
-           "max_orphans"_a)
+           "max_orphans"_a, "host"_a.none(), "pools"_a, "layout"_a)
       .def("detach", &PyIndex::detach, "holder"_a)
       .def("clear", &PyIndex::clear, "holder"_a)
       .def("doubt", &PyIndex::doubt, "holder"_a)
       .def("apply_stored", &PyIndex::apply_stored, "holder"_a, "event"_a)
       .def("apply_removed", &PyIndex::apply_removed, "holder"_a, "event"_a)
+      .def("apply_cleared", &PyIndex::apply_cleared, "holder"_a)
+      .def("drop_pool", &PyIndex::drop_pool, "name"_a)
+      .def("dump", &PyIndex::dump, "holder"_a, "max_records"_a)
+      .def("load", &PyIndex::load, "holder"_a, "run"_a)
+      .def("find_alternatives", &PyIndex::find_alternatives, "holder"_a, "chains"_a, "limit_tokens"_a)
+      .def("correct", &PyIndex::correct, "holder"_a, "chains"_a, "limit_tokens"_a, "cached_tokens"_a)
       .def("store_places", &PyIndex::store_places, "holder"_a, "places"_a, "parent"_a.none(), "block_tokens"_a)
       .def("remove_places", &PyIndex::remove_places, "holder"_a, "places"_a)
       .def("apply_payloads", &PyIndex::apply_payloads, "holder"_a, "payloads"_a, "first"_a, "with_changes"_a)
-      .def("find_reuse", &PyIndex::find_reuse, "hashes"_a, "limit"_a, "block_tokens"_a)
+      .def("find_reuse", &PyIndex::find_reuse, "chains"_a, "limit_tokens"_a)
       .def("match_count", &PyIndex::match_count, "hashes"_a, "limit"_a, "repeats"_a)
       .def("block_count", &PyIndex::block_count, "holder"_a)
       .def("block_sizes", &PyIndex::block_sizes)

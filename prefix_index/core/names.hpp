@@ -1,7 +1,6 @@
-// Map of one group: engine's name -> node and copies, 12 bytes an entry, linear probing.
+// Map of one block size: engine's name -> node and copies, 12 bytes an entry, linear probing.
 //
-// An entry's second word holds the node (27 bits) and a code (5 bits): 0 empty; else device + 7 * host
-// copies, up to 6 and 3; or kManyCopies, when the exact numbers stand elsewhere.
+// An entry's second word holds the node (27 bits) and a code (5 bits) of `CopyCodes`, 0 where it is empty.
 #pragma once
 
 #include <algorithm>
@@ -12,9 +11,6 @@
 #include "xxh3.hpp"
 
 namespace dovecote {
-
-inline constexpr std::uint32_t kManyCopies = 31;
-inline constexpr std::uint32_t kHostStep = 7;
 
 class NameMap {
  public:

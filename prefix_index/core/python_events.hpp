@@ -75,15 +75,27 @@ inline std::uint32_t read_token(nb::handle token) {
   return static_cast<std::uint32_t>(value);
 }
 
-inline Medium read_medium(nb::handle medium) { return to_medium(to_utf8(medium)); }
+inline Tier read_tier(nb::handle medium) { return to_tier(to_utf8(medium)); }
 
-inline GroupNumber read_group(nb::handle number) {
+inline OptionalNumber read_number(nb::handle number) {
   if (number.is_none()) return {};
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
   if (overflow != 0) return {true, false, to_name(to_digits(number), 2)};
   if (value == -1 && PyErr_Occurred()) throw nb::python_error();
   return {true, value < 0, static_cast<std::uint64_t>(value)};
+}
+
+// The number as it was given; of one that fits no 64 bits, what it is known by.
+inline nb::object to_python(const OptionalNumber& number) {
+  if (!number.is_given) return nb::none();
+  return number.is_negative ? nb::object(nb::int_(static_cast<std::int64_t>(number.bits)))
+                            : nb::object(nb::int_(number.bits));
+}
+
+inline nb::object to_python(const std::optional<std::string>& text) {
+  if (!text) return nb::none();
+  return nb::steal(PyUnicode_DecodeUTF8(text->data(), static_cast<Py_ssize_t>(text->size()), "surrogatepass"));
 }
 
 inline ContentKey read_key(nb::handle key) {
@@ -112,8 +124,8 @@ inline Event read_removed(nb::handle from, Batch& batch) {
   event.kind = EventKind::kRemoved;
   event.name_count =
       static_cast<std::uint32_t>(read_numbers(from.attr("block_hashes"), batch.names, event.names_at, read_name));
-  event.medium = read_medium(from.attr("medium"));
-  event.group = read_group(from.attr("group_idx"));
+  event.tier = read_tier(from.attr("medium"));
+  event.group = read_number(from.attr("group_idx"));
   return event;
 }
 
@@ -125,8 +137,10 @@ inline Event read_stored(nb::handle from, Batch& batch) {
   if (event.has_parent) event.parent = read_name(parent);
   event.token_count =
       static_cast<std::uint32_t>(read_numbers(from.attr("token_ids"), batch.tokens, event.tokens_at, read_token));
-  event.block_tokens = nb::cast<std::uint32_t>(from.attr("block_tokens"));
+  const OptionalNumber size = read_number(from.attr("block_tokens"));
+  event.block_tokens = size.is_negative || size.bits > kMaxTokens ? 0 : static_cast<std::uint32_t>(size.bits);
   event.group_kind = read_text(batch, from.attr("group_kind"));
+  event.window = read_number(from.attr("window_tokens"));
   event.lora_name = read_text(batch, from.attr("lora_name"));
   event.cache_salt = read_text(batch, from.attr("cache_salt"));
   if (const nb::object number = from.attr("lora_id"); !number.is_none()) event.lora_id = batch.keep(to_digits(number));

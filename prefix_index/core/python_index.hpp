@@ -2,6 +2,7 @@
 #pragma once
 
 #include <nanobind/nanobind.h>
+#include <nanobind/stl/optional.h>
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
@@ -16,26 +17,39 @@ namespace dovecote::python {
 
 class PyIndex {
  public:
-  explicit PyIndex(std::size_t max_entries) : index_(max_entries) {}
+  // `find_component(kind, number, window)` gives (rule, recovery, window, id) of a group, None where its rule is not
+  // known; `find_start(id, end_tokens)` asks a component of a rule of its own.
+  PyIndex(std::size_t max_blocks, std::size_t max_holder_blocks, nb::object find_component, nb::object find_start);
 
   std::uint32_t attach(nb::object target, const std::string& model, bool is_refreshed, bool is_bigram,
-                       std::uint64_t secret, std::size_t max_orphans);
+                       std::uint64_t secret, std::size_t max_orphans, std::optional<std::string> host,
+                       const std::vector<std::string>& pools, nb::sequence layout);
   std::size_t detach(std::uint32_t holder);
   std::size_t clear(std::uint32_t holder);
   std::size_t doubt(std::uint32_t holder);
-  // One event: (stored, removed, orphaned, unknown removals).
+  std::size_t drop_pool(const std::string& name);
+  // One event: (stored, removed, touched, orphaned, unknown removals, refused).
   nb::tuple apply_stored(std::uint32_t holder, nb::handle event);
   nb::tuple apply_removed(std::uint32_t holder, nb::handle event);
+  nb::tuple apply_cleared(std::uint32_t holder);
   // Ready canonical hashes.
   nb::tuple store_places(std::uint32_t holder, nb::handle places, std::optional<std::uint64_t> parent,
                          std::uint32_t block_tokens);
   nb::tuple remove_places(std::uint32_t holder, nb::handle places);
   // Payloads from `first` on until one must be read elsewhere:
-  // (next, batches, stores, removals, clears, orphaned, unknown removals, stored, removed).
+  // (next, batches, stores, removals, clears, orphaned, unknown removals, refused, stored, removed).
   nb::tuple apply_payloads(std::uint32_t holder, nb::list payloads, std::size_t first, bool with_changes);
-  nb::dict find_reuse(nb::tuple hashes, std::size_t limit, std::size_t block_tokens);
+  // Chains are tuples (block tokens, hashes, blocks that may be reused); the first of a size counts.
+  nb::dict find_reuse(nb::list chains, std::size_t limit_tokens);
+  // (reach, reused tokens, window tokens, replayed tokens, ((group, component, reach, tokens), ...)) each.
+  nb::list find_alternatives(std::uint32_t holder, nb::list chains, std::size_t limit_tokens);
+  std::size_t correct(std::uint32_t holder, nb::list chains, std::size_t limit_tokens, std::size_t cached_tokens);
   // Blocks a holder, by its number, without a Python object for either: for measuring, and for callers in C.
   std::size_t match_count(nb::tuple hashes, std::size_t limit, std::size_t repeats);
+  // Runs of at most `max_records`: (block tokens, tier, group, kind, window, is doubted, and five columns of bytes,
+  // little-endian: names and parents and places of 8 bytes, copies and positions of 4).
+  nb::list dump(std::uint32_t holder, std::size_t max_records);
+  std::size_t load(std::uint32_t holder, nb::tuple run);
 
   std::size_t block_count(std::uint32_t holder);
   std::vector<std::uint32_t> block_sizes();
@@ -53,6 +67,9 @@ class PyIndex {
     }
     return held;
   }
+
+  nb::tuple apply_one(std::uint32_t holder, const Event& event);
+  Registry make_registry(nb::object find_component, nb::object find_start);
 
   std::mutex mutex_;
   Index index_;

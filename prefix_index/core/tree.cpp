@@ -22,7 +22,7 @@ Slot Tree::make_slot(std::uint32_t owner, bool is_anchored) {
 
 void Tree::give_back(Slot slot) { free_slots_.push_back(slot); }
 
-NodeId Tree::make_node() {
+NodeId Tree::take_number() {
   if (free_head_ != kNoNode) {
     const NodeId id = free_head_;
     free_head_ = node(id).next_sibling;
@@ -34,37 +34,91 @@ NodeId Tree::make_node() {
   return used_++;
 }
 
-NodeId Tree::intern(Place place, NodeId parent) {
-  const NodeId known = find(place);
-  if (known != kNoNode) return known;
-  const NodeId id = make_node();
+NodeId Tree::make_node(Place place, NodeId parent) {
+  const NodeId id = take_number();
   at(id) = Node{place, parent, kNoNode, kNoNode, kNoNode, 0, 0, 0, tick_};
-  if (parent != kNoNode) {
-    Node& above = at(parent);
-    at(id).next_sibling = above.first_child;
-    if (above.first_child != kNoNode) at(above.first_child).previous_sibling = id;
-    above.first_child = id;
-  }
+  hang(id, parent);
   table_.insert(place, id);
   touch(parent);
   return id;
 }
 
+NodeId Tree::intern_claimed(Place place, Place parent, std::uint32_t position) {
+  const NodeId known = find(place);
+  if (known != kNoNode && node(known).parent != kDetached) return known;
+  NodeId above = kNoNode;
+  if (position > 0 && (above = find(parent)) == kNoNode) {
+    above = make_node(parent, kDetached);
+    detached_.emplace(above, position - 1);
+  }
+  if (known == kNoNode) return make_node(place, above);
+  set_parent(known, above);
+  if (above != kNoNode) free_unused(above);
+  return known;
+}
+
+// Hang a node elsewhere, with all below it; not below itself.
+void Tree::set_parent(NodeId id, NodeId parent) {
+  if (parent != kNoNode && is_below(parent, id)) return;
+  const NodeId before = node(id).parent;
+  unlink(node(id));
+  detached_.erase(id);
+  at(id).parent = parent;
+  at(id).next_sibling = at(id).previous_sibling = kNoNode;
+  hang(id, parent);
+  std::vector<Slot> changed;
+  sets_.visit_difference(node(id).resident, 0, [&](Slot slot) {
+    if (slots_[slot].is_anchored && follows(node(id), slot) != sets_.contains(node(id).anchored, slot))
+      changed.push_back(slot);
+  });
+  for (const Slot slot : changed) {
+    Node& moved = at(id);
+    const bool has = sets_.contains(moved.anchored, slot);
+    set_anchored_set(moved, has ? sets_.without(moved.anchored, slot) : sets_.with(moved.anchored, slot));
+    unsettle(id, slot);
+  }
+  if (is_node(before)) free_unused(before);
+}
+
+bool Tree::is_below(NodeId id, NodeId above) const {
+  if (id == above) return true;
+  if (node(above).first_child == kNoNode) return false;
+  while (is_node(id) && id != above) id = node(id).parent;
+  return id == above;
+}
+
+// Put a node into the list of its parent's children.
+void Tree::hang(NodeId id, NodeId parent) {
+  if (!is_node(parent)) return;
+  Node& above = at(parent);
+  at(id).next_sibling = above.first_child;
+  if (above.first_child != kNoNode) at(above.first_child).previous_sibling = id;
+  above.first_child = id;
+}
+
+std::uint32_t Tree::position(NodeId id) const {
+  std::uint32_t blocks = 0;
+  for (; is_node(node(id).parent); id = node(id).parent) ++blocks;
+  const auto detached = node(id).parent == kDetached ? detached_.find(id) : detached_.end();
+  return detached == detached_.end() ? blocks : blocks + detached->second;
+}
+
 void Tree::unlink(const Node& gone) {
   if (gone.previous_sibling != kNoNode)
     at(gone.previous_sibling).next_sibling = gone.next_sibling;
-  else if (gone.parent != kNoNode)
+  else if (is_node(gone.parent))
     at(gone.parent).first_child = gone.next_sibling;
   if (gone.next_sibling != kNoNode) at(gone.next_sibling).previous_sibling = gone.previous_sibling;
 }
 
 void Tree::free_unused(NodeId id) {
-  while (id != kNoNode) {
+  while (is_node(id)) {
     Node& gone = at(id);
     if (gone.parent == kFreed || gone.resident != 0 || gone.first_child != kNoNode) return;
     const NodeId parent = gone.parent;
     table_.erase(gone.place, id);
     unlink(gone);
+    if (parent == kDetached) detached_.erase(id);
     gone.parent = kFreed;
     gone.next_sibling = free_head_;
     free_head_ = id;
@@ -90,7 +144,7 @@ bool Tree::add(NodeId id, Slot slot) {
   set_resident(node, sets_.with(node.resident, slot));
   ++slots_[slot].count;
   if (!slots_[slot].is_anchored) return true;
-  if (node.parent != kNoNode && !sets_.contains(at(node.parent).anchored, slot)) return true;
+  if (!follows(node, slot)) return true;
   set_anchored_set(node, was_whole ? node.resident : sets_.with(node.anchored, slot));
   unsettle(id, slot);
   return true;
@@ -168,7 +222,7 @@ void Tree::settle(std::size_t budget) {
 }
 
 void Tree::touch(NodeId id) {
-  for (; id != kNoNode && node(id).age != tick_; id = node(id).parent) at(id).age = tick_;
+  for (; is_node(id) && node(id).age != tick_; id = node(id).parent) at(id).age = tick_;
 }
 
 std::size_t Tree::bytes() const {
@@ -190,8 +244,7 @@ std::string Tree::find_contradiction() const {
     sets_.visit_difference(one.anchored, one.resident, [&](Slot) { found = "anchored but not resident"; });
     const auto check = [&](Slot slot) {
       if (!slots_[slot].is_anchored || slots_[slot].unsettled != 0) return;
-      const bool wanted = one.parent == kNoNode || is_anchored(one.parent, slot);
-      if (is_anchored(id, slot) != wanted) found = "a settled slot's anchored bit differs from its parent's";
+      if (is_anchored(id, slot) != follows(one, slot)) found = "a settled slot's anchored bit differs from its parent's";
     };
     sets_.visit_difference(one.resident, 0, check);
     if (!found.empty()) return found;

@@ -11,6 +11,7 @@
 
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "places.hpp"
@@ -45,8 +46,22 @@ class Tree {
     return table_.find(place, [&](NodeId id) { return node(id).place == place; });
   }
   [[gnu::always_inline]] void fetch(Place place) const { table_.fetch(place); }
-  // The node at a place, made as a child of `parent` (kNoNode for a chain's first block) where there is none.
-  NodeId intern(Place place, NodeId parent);
+  // The node at a place, as a child of `parent` (kNoNode for a chain's first block): made where there is none, and
+  // hung there where it hung elsewhere, for whoever says so has the block's content.
+  NodeId intern(Place place, NodeId parent) {
+    const NodeId known = find(place);
+    if (known == kNoNode) return make_node(place, parent);
+    if (node(known).parent != parent) [[unlikely]] set_parent(known, parent);
+    return known;
+  }
+  // The same where `parent` is only claimed, by its place: it counts for nodes of which nobody knows better.
+  NodeId intern_claimed(Place place, Place parent, std::uint32_t position);
+  // The node before one, kNoNode at a chain's start and where it is not known.
+  NodeId parent(NodeId id) const { return is_node(node(id).parent) ? node(id).parent : kNoNode; }
+  // Blocks before one in its chain. Cost: in proportion.
+  std::uint32_t position(NodeId id) const;
+  // One above every node's number.
+  NodeId node_limit() const { return used_; }
   // Forget a node that no slot is resident at and that has no child, and its ancestors likewise.
   void free_unused(NodeId id);
   bool is_full() const { return used_ - free_count_ > kMaxNodes - (1u << 18) || sets_.is_full(); }
@@ -91,8 +106,8 @@ class Tree {
   //: A chunk of nodes fills a huge page.
   static constexpr int kChunkBits = 16;
   static constexpr NodeId kChunkMask = (1u << kChunkBits) - 1;
-  //: Parent of a node that is not in use.
-  static constexpr NodeId kFreed = kNoNode + 1;
+  //: Parent of a node that is not in use, and of one whose parent nobody knows.
+  static constexpr NodeId kFreed = kNoNode + 1, kDetached = kNoNode + 2;
   //: Children looked at right away before an edge goes on the list.
   static constexpr int kGlance = 8;
 
@@ -114,7 +129,16 @@ class Tree {
   };
 
   Node& at(NodeId id) { return chunks_[id >> kChunkBits][id & kChunkMask]; }
-  NodeId make_node();
+  static bool is_node(NodeId id) { return id < kNoNode; }
+  // Whether a slot that is resident at the node is anchored there.
+  bool follows(const Node& node, Slot slot) const {
+    return node.parent == kNoNode || (is_node(node.parent) && sets_.contains(this->node(node.parent).anchored, slot));
+  }
+  NodeId take_number();
+  NodeId make_node(Place place, NodeId parent);
+  void set_parent(NodeId id, NodeId parent);
+  bool is_below(NodeId id, NodeId above) const;
+  void hang(NodeId id, NodeId parent);
   void unlink(const Node& gone);
   void set_resident(Node& node, SetId set);
   void set_anchored_set(Node& node, SetId set);
@@ -131,6 +155,8 @@ class Tree {
   std::vector<Slot> free_slots_;
   std::vector<Edge> unsettled_;
   std::vector<Slot> unsettled_slots_;
+  //: Position of each node whose parent nobody knows.
+  std::unordered_map<NodeId, std::uint32_t> detached_;
   std::uint8_t tick_ = 0;
 };
 

@@ -23,6 +23,10 @@ inline constexpr NodeId kNoNode = (1u << 27) - 1;
 inline constexpr NodeId kMaxNodes = kNoNode - 1;
 inline constexpr Slot kNoSlot = ~0u;
 
+//: Where a block's bytes lie, slowest last.
+enum Tier : std::uint8_t { kDevice, kHost, kDisk, kExternal, kNoTier };
+inline constexpr std::size_t kTiers = 4;
+
 //: Limits on what comes from outside, as in wire.dialects.
 inline constexpr std::size_t kMaxHashes = 65'536;
 inline constexpr std::size_t kMaxTokens = 1'048'576;

@@ -3,7 +3,6 @@
 import pytest
 
 from prefix_index import NaivePrefixIndex
-from prefix_index.adaptive import AdaptivePrefixIndex
 from prefix_index.base import FEATURES
 from prefix_index.hashing import native_available
 from prefix_index.native import NativePrefixIndex
@@ -11,10 +10,10 @@ from prefix_index.native import NativePrefixIndex
 is_built = pytest.mark.skipif(not native_available(), reason="the native module was not built (no C++ compiler)")
 
 
-KINDS = [NaivePrefixIndex, *(pytest.param(kind, marks=is_built) for kind in (NativePrefixIndex, AdaptivePrefixIndex))]
+KINDS = [NaivePrefixIndex, *(pytest.param(kind, marks=is_built) for kind in (NativePrefixIndex,))]
 
 
-@pytest.fixture(params=KINDS, ids=["naive", "native", "adaptive"])
+@pytest.fixture(params=KINDS, ids=["naive", "native"])
 def kind(request):
     return request.param
 

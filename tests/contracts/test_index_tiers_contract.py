@@ -2,6 +2,7 @@
 
 import pytest
 from index_words import FULL, PROMPT, STATE, WINDOW, A, B, blocks, chain, removed
+from msgspec.structs import replace
 
 from prefix_index.base import Alternative, Load, Reach
 from prefix_index.layout import GroupLayout, Layout
@@ -235,29 +236,48 @@ def test_A25_pools_hold_all_pages_of_full_attention_and_the_last_of_a_window(ind
     assert [(each.reuse_tokens, each.window_tokens) for each in found] == [(40, 8)]
 
 
+def prompt_of(number):
+    """33 tokens that no other number has in any place."""
+    return tuple(range(1_000 * number, 1_000 * number + 33))
+
+
+def whole(number):
+    """All 8 blocks of a prompt, under names of its own."""
+    event = blocks(1, 8, tokens=prompt_of(number))
+    return replace(event, block_hashes=tuple(1_000 * number + name for name in event.block_hashes))
+
+
 @pytest.mark.usefixtures("caps")
 def test_a_rank_above_its_cap_forgets_what_was_stored_longest_ago(kind):
-    index = kind(max_holder_blocks=4)
+    index = kind(max_holder_blocks=32)
     index.attach(A, model="m")
     index.attach(B, model="m")
-    other = (*PROMPT[4:], *PROMPT[:4])
-    apply(index, blocks(1, 2), blocks(1, 2), holder=B)
-    apply(index, blocks(1, 2))
-    change = apply(index, *(blocks(number, number, tokens=other) for number in (5, 6, 7)))[-1]
-    # Parked blocks count too: five blocks are one too many, and the first is the oldest.
-    assert change.removed == chain().hashes[:1]
-    assert (index.size().blocks, index.size().evicted_blocks) == (6, 1)
-    assert index.find_reuse(chain()) == {B: 8}
-    assert apply(index, removed(1))[0].unknown_removals == 1
+    apply(index, whole(1), holder=B)
+    *_, change = apply(index, *(whole(number) for number in range(1, 6)))
+    assert sorted(change.removed) == sorted(chain(prompt_of(1)).hashes)
+    assert (index.size().blocks, index.size().evicted_blocks) == (40, 8)
+    assert index.find_reuse(chain(prompt_of(1))) == {B: 32}
+    assert all(index.find_reuse(chain(prompt_of(number))) == {A: 32} for number in range(2, 6))
+    assert apply(index, removed(1_001))[0].unknown_removals == 1
     index.check_invariants()
 
 
 @pytest.mark.usefixtures("caps")
-def test_a_block_stored_again_is_young_again(kind):
+def test_a_prompt_stored_again_is_young_again(kind):
+    index = kind(max_holder_blocks=32)
+    index.attach(A, model="m")
+    apply(index, *(whole(number) for number in (1, 2, 3, 4, 1, 5)))
+    assert [number for number in range(1, 6) if not index.find_reuse(chain(prompt_of(number)))] == [2]
+    index.check_invariants()
+
+
+@pytest.mark.usefixtures("caps")
+def test_blocks_that_wait_for_their_parent_count_too(kind):
     index = kind(max_holder_blocks=4)
     index.attach(A, model="m")
-    apply(index, blocks(1, 4), blocks(1, 3), blocks(5, 5))
-    assert index.find_reuse(chain()) == {A: 12}
+    apply(index, *(replace(blocks(9, 9, tokens=PROMPT * 2), block_hashes=(number,)) for number in range(100, 110)))
+    assert index.size().blocks <= 4
+    index.check_invariants()
 
 
 @pytest.mark.usefixtures("caps")

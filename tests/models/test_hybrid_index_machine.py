@@ -6,6 +6,7 @@ may be reused it finds by trying every boundary.
 
 from collections import Counter
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -13,9 +14,12 @@ from msgspec.structs import replace
 
 from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
 from prefix_index.base import Reach
+from prefix_index.hashing import native_available
+from prefix_index.native import NativePrefixIndex
 from wire.block_hash import namespace_seed
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, Medium
 from wire.ids import Target
+from wire.snapshot import to_records
 
 BLOCK = 2
 WINDOW = 4
@@ -202,14 +206,15 @@ class HybridIndexMachine(RuleBasedStateMachine):
         for holder in HOLDERS:
             fresh.attach(holder, model="m", **TERMS[holder])
         for holder in HOLDERS:
-            records = list(self.index.dump(holder))
-            assert fresh.load(holder, records) == sum(record.copies > 0 for record in records)
-            assert sorted(fresh.dump(holder), key=repr) == sorted(records, key=repr)
+            runs = list(self.index.dump(holder))
+            records = [record for run in runs for record in to_records(run)]
+            assert fresh.load(holder, runs) == sum(record.copies > 0 for record in records)
+            again = [record for run in fresh.dump(holder) for record in to_records(run)]
+            assert sorted(again, key=repr) == sorted(records, key=repr)
             assert fresh.block_count(holder) == self.index.block_count(holder)
-            names = {(r.engine_hash, r.block_tokens): r.position for r in reversed(records) if r.copies}
-            for record in records:
-                parent = names.get((record.parent_hash, record.block_tokens))
-                assert parent is None or parent < record.position
+            for run in runs:
+                positions = [record.position for record in to_records(run)]
+                assert positions == sorted(positions)
         for path in LEAVES:
             assert fresh.find_reuse(find_chain(path)) == self.index.find_reuse(find_chain(path))
         self.pool_seen = {key[0] for key in self.pool}
@@ -307,3 +312,15 @@ class HybridIndexMachine(RuleBasedStateMachine):
 
 TestHybridIndexMachine = HybridIndexMachine.TestCase
 TestHybridIndexMachine.settings = settings(max_examples=60, stateful_step_count=30, deadline=None)
+
+
+class NativeHybridIndexMachine(HybridIndexMachine):
+    """The same lives in C++."""
+
+    kind = NativePrefixIndex
+
+
+TestNativeHybridIndexMachine = pytest.mark.skipif(not native_available(), reason="no native module")(
+    NativeHybridIndexMachine.TestCase
+)
+TestNativeHybridIndexMachine.settings = settings(max_examples=100, stateful_step_count=30, deadline=None)

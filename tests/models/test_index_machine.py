@@ -145,7 +145,7 @@ class IndexMachine(RuleBasedStateMachine):
             assert not self.places()
 
     def places(self):
-        return self.index._masks if isinstance(self.index, NaivePrefixIndex) else self.index.count().entries
+        return self.index.size().blocks
 
 
 TestIndexMachine = IndexMachine.TestCase

@@ -26,7 +26,7 @@ from wire.block_hash import namespace_seed
 from wire.dialects import sglang
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
 from wire.ids import Target, WorkerId
-from wire.snapshot import SnapshotHeader
+from wire.snapshot import SnapshotHeader, to_records, to_runs
 from wire.source_note import SourceNote, write_topic
 
 BUFFER = 5
@@ -75,7 +75,8 @@ class Source:
 
 
 def held(index):
-    return Counter({record.engine_hash: record.copies for record in index.dump(HOLDER) if not record.is_doubted})
+    runs = [run for run in index.dump(HOLDER) if not run.is_doubted]
+    return Counter({record.engine_hash: record.copies for run in runs for record in to_records(run) if record.copies})
 
 
 class StreamMachine(RuleBasedStateMachine):
@@ -211,8 +212,9 @@ class MirrorMachine(StreamMachine):
     @precondition(lambda self: self.wanted is not None)
     @rule()
     def take_snapshot(self):
-        records = tuple(self.source.index.dump(HOLDER))
-        self.parts = [self.source.header(), records[:2], records[2:], "end"]
+        runs = tuple(self.source.index.dump(HOLDER))
+        records = [record for run in runs for record in to_records(run)]
+        self.parts = [self.source.header(), tuple(to_runs(records[:2])), tuple(to_runs(records[2:])), "end"]
 
     @precondition(lambda self: self.parts)
     @rule()

@@ -71,11 +71,11 @@ def to_group(number: int | None) -> tuple[bool, bool, int]:
 def flatten(event) -> tuple:
     """An event as the native decoder tells it."""
     if isinstance(event, AllBlocksCleared):
-        return (2, [], None, [], 0, 0, False, False, 0, None, None, None, None, [])
+        return (2, [], None, [], 0, 0, False, False, 0, None, None, None, None, [], None)
     hashes = [core.to_name(name) for name in event.block_hashes]
-    medium, group = core.to_medium(str(event.medium)), to_group(event.group_idx)
+    medium, group = core.to_tier(str(event.medium)), to_group(event.group_idx)
     if isinstance(event, BlockRemoved):
-        return (1, hashes, None, [], 0, medium, *group, None, None, None, None, [])
+        return (1, hashes, None, [], 0, medium, *group, None, None, None, None, [], None)
     blocks = event.extra_keys if event.extra_keys and any(event.extra_keys) else ()
     return (
         0,
@@ -90,6 +90,7 @@ def flatten(event) -> tuple:
         to_bytes(event.lora_id),
         to_bytes(event.cache_salt),
         [[to_key(key) for key in block or ()] for block in blocks],
+        event.window_tokens,
     )
 
 
@@ -189,7 +190,7 @@ def test_the_usual_events_never_need_the_slow_way(version):
 def test_salted_events_of_sglang_never_need_the_slow_way(generation):
     event = BlockStored(block_hashes=(-5,), parent_block_hash=None, token_ids=(1, 2), block_tokens=2, cache_salt="s")
     assert agrees(sglang.encode_batch(EventBatch(ts_s=1.0, events=(event,), dp_rank=0), generation))
-    assert core.decode(sglang.encode_batch(EventBatch(ts_s=1.0, events=(event,)), generation))[0][-2] == b"s"
+    assert core.decode(sglang.encode_batch(EventBatch(ts_s=1.0, events=(event,)), generation))[0][-3] == b"s"
 
 
 def test_pairs_of_tokens_are_flattened_to_the_first():

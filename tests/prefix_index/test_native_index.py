@@ -89,7 +89,7 @@ def test_ready_hashes_need_no_tokens():
 
 
 def test_above_the_cap_whole_old_chains_go_and_a_chain_that_grows_stays():
-    index = make_index(max_entries=2_000)
+    index = make_index(max_blocks=2_000)
     index.apply(A, run_of(1, 10))
     for number in range(1, 400):
         index.apply(A, run_of(1, 20, base=10_000 * number))
@@ -161,4 +161,4 @@ def test_threads_share_an_index():
 def test_a_match_that_asks_for_more_than_the_chain_has_is_refused():
     index = make_index()
     with pytest.raises(ValueError, match="more blocks"):
-        index.core.find_reuse((1, 2), 3, 2)
+        index.core.find_reuse([(2, (1, 2), 3)], 6)

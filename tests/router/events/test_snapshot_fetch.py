@@ -15,11 +15,11 @@ from router.events.snapshots import SnapshotFetcher
 from wire.block_hash import namespace_seed
 from wire.events import Medium
 from wire.ids import Target, WorkerId
-from wire.snapshot import BlockRecord, SnapshotEnd, SnapshotHeader, encode_snapshot
+from wire.snapshot import BlockRecord, SnapshotEnd, SnapshotHeader, encode_snapshot, to_records, to_runs
 
 HEADER = SnapshotHeader(incarnation="a", watermark=7, trust="exact", dp_rank=0, model="m", seed=namespace_seed("m"))
 RECORDS = [BlockRecord(n, n - 1 if n else None, n, 16, Medium.DEVICE, None, None, None, 1, n) for n in range(6_000)]
-WHOLE = b"".join(encode_snapshot(HEADER, RECORDS))
+WHOLE = b"".join(encode_snapshot(HEADER, to_runs(RECORDS)))
 
 
 @contextmanager
@@ -71,7 +71,7 @@ def test_a_snapshot_comes_in_parts_with_its_end_last():
     with served(200, WHOLE) as url:
         header, *chunks, end = fetch(url)
     assert (header, end) == (HEADER, SnapshotEnd(len(RECORDS)))
-    assert [record for chunk in chunks for record in chunk] == RECORDS
+    assert [record for chunk in chunks for run in chunk for record in to_records(run)] == RECORDS
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_an_address_that_cannot_be_asked_is_a_failure_too():
 
 def test_what_is_not_wanted_any_more_is_not_read_on():
     with served(200, WHOLE) as url:
-        assert fetch(url, wanted=2) == [HEADER, tuple(RECORDS[:4_096])]
+        assert fetch(url, wanted=2) == [HEADER, tuple(to_runs(RECORDS[:4_096]))]
 
 
 @pytest.mark.parametrize("changed", [{"model": "other"}, {"seed": 5}, {"dp_rank": 1}])
