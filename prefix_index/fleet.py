@@ -8,8 +8,9 @@ from collections.abc import Iterator, Mapping
 
 from prefix_index import reuse
 from prefix_index.base import Alternative, IndexSize, Reach
+from prefix_index.delta import Delta
 from prefix_index.records import dump, load
-from prefix_index.residency import POOL_TIERS, Delta, HolderBlocks, Terms
+from prefix_index.residency import POOL_TIERS, HolderBlocks, Terms
 from prefix_index.reuse import Chains
 from prefix_index.shelves import Group, Pool
 from wire.events import Medium

@@ -12,9 +12,10 @@ from msgspec.structs import replace
 
 from prefix_index.base import FEATURES, Alternative, BlockChain, Change, IndexSize
 from prefix_index.components import STANDARD, Registry
+from prefix_index.delta import Delta
 from prefix_index.fleet import Fleet, Holder
 from prefix_index.layout import Layout
-from prefix_index.residency import CopyRule, Delta, Terms
+from prefix_index.residency import CopyRule, Terms
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from wire.ids import Target
 from wire.snapshot import BlockRecord
@@ -164,10 +165,11 @@ class NaivePrefixIndex:
 
     def _note(self, state: Holder, delta: Delta) -> Change:
         """Keep masks and caps after what one event did."""
-        self._unmark(state, delta.lost)
-        for place in delta.gained:
+        lost, gained = delta.settle()
+        self._unmark(state, lost)
+        for place in gained:
             self._masks[place] = self._masks.get(place, 0) | state.bit
-        state.full_places += len(delta.gained)
+        state.full_places += len(gained)
         evicted = [place for victim, lost in self._fleet.evict(state) for place in self._unmark(victim, lost)]
         return delta.to_change(evicted)
 

@@ -5,9 +5,10 @@ Records of no copies come first: they say which groups and tiers there are, for 
 
 from collections.abc import Iterator
 
+from prefix_index.delta import Delta
 from prefix_index.names import Block, Name, Slot
 from prefix_index.namespace import find_tier
-from prefix_index.residency import POOL_TIERS, Delta, HolderBlocks
+from prefix_index.residency import POOL_TIERS, HolderBlocks
 from prefix_index.shelves import Group
 from wire.events import Medium
 from wire.snapshot import BlockRecord

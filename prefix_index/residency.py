@@ -11,8 +11,8 @@ from enum import StrEnum
 import msgspec
 
 from prefix_index import namespace
-from prefix_index.base import Change
 from prefix_index.components import STANDARD, Registry
+from prefix_index.delta import Delta
 from prefix_index.layout import Layout
 from prefix_index.modelled import Modelled
 from prefix_index.names import Block, Names, Slot
@@ -46,29 +46,6 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     max_orphans: int = 65_536
     layout: Layout | None = None
     registry: Registry = STANDARD
-
-
-class Delta:
-    """What one event changed; `lost` happened before `gained`."""
-
-    def __init__(self) -> None:
-        self.gained: list[int] = []
-        self.lost: list[int] = []
-        self.touched: list[int] = []
-        self.orphaned = 0
-        self.unknown = 0
-        self.refused = 0
-
-    def to_change(self, evicted: Iterable[int]) -> Change:
-        """As callers see it; `evicted` went for want of room."""
-        return Change(
-            stored=tuple(self.gained),
-            removed=(*self.lost, *evicted),
-            touched=tuple(self.touched),
-            orphaned=self.orphaned,
-            unknown_removals=self.unknown,
-            refused=self.refused,
-        )
 
 
 class HolderBlocks:
