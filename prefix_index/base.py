@@ -131,6 +131,7 @@ class PrefixIndex(Protocol):
         host: str | None = None,
         pools: tuple[str, ...] = (),
         layout: Layout | None = None,
+        bigram: bool = False,
     ) -> int:
         """Start to accept events of `holder`; anything it held is dropped.
 
@@ -143,6 +144,7 @@ class PrefixIndex(Protocol):
                 and stays when the rank goes; without a pool it is the rank's own.
             layout: Groups of the model as the worker declares them: sizes in bytes, and the groups that a
                 dialect does not report.
+            bigram: The engine keys its cache by pairs of tokens (EAGLE): a namespace of its own.
 
         Returns:
             Number of this registration, for `apply`.

@@ -25,7 +25,7 @@ def describe(service: SidecarService) -> dict[str, Any] | None:
         "sidecar": {
             "dialect": facts.dialect,
             "model": service.model,
-            "seed": namespace_seed(service.model),
+            "seed": namespace_seed(service.model, bigram=facts.is_bigram),
             "block_sizes": sizes,
             "incarnation": service.incarnation,
             "snapshot_url": "/snapshot/{dp_rank}",

@@ -116,7 +116,7 @@ class SidecarService:
     def _accept(self, facts: EngineFacts) -> None:
         """Take what the engine says of itself; open mirrors where they must be others than before."""
         before, self.facts = self.facts, facts
-        is_same = before is not None and (before.models[0], before.sources) == (facts.models[0], facts.sources)
+        is_same = before is not None and _identify(before) == _identify(facts)
         if is_same and self.hub is not None:
             return
         ports = None if self.hub is None or self.hub.rank_count != facts.dp_size else self.hub.ports
@@ -127,6 +127,7 @@ class SidecarService:
             model=self.model,
             incarnation=self.incarnation,
             topic=settings.topic,
+            is_bigram=facts.is_bigram,
             buffer_batches=settings.buffer_batches,
             buffer_bytes=settings.buffer_bytes,
         )
@@ -145,6 +146,11 @@ class SidecarService:
         if self.hub is not None:
             self.hub.stop()
             self.hub = None
+
+
+def _identify(facts: EngineFacts) -> object:
+    """What a mirror belongs to."""
+    return facts.models[0], facts.sources, facts.is_bigram
 
 
 def _make_index() -> PrefixIndex:

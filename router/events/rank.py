@@ -13,10 +13,11 @@ from prefix_index.counters import StreamCounters
 from prefix_index.stream import RankStream, StreamReport
 from prefix_index.trust import Trust
 from router.events.changes import ChangeLog
-from router.events.link import RankSource
+from router.fleet.source import RankSource
 from router.metrics import StreamView
 from wire.block_hash import namespace_seed
-from wire.snapshot import SnapshotHeader, SnapshotPart
+from wire.events import BlockStored, Medium
+from wire.snapshot import BlockRecord, SnapshotHeader, SnapshotPart
 
 #: What a reset looks like to those who ask what changed.
 CLEARED = Change(cleared=True)
@@ -61,7 +62,16 @@ class FedRank:
         self._retry_pause_s = retry_pause_s
         #: When a stuck stream is read again; None while it is not stuck.
         self._retry_s: float | None = None
-        index.attach(source.target, model=source.model)
+        #: More of it than its device cache counts: other tiers, windows, checkpoints, or a declared layout.
+        self.is_tiered = source.layout is not None
+        index.attach(
+            source.target,
+            model=source.model,
+            host=source.host,
+            pools=source.pools,
+            layout=source.layout,
+            bigram=source.is_bigram,
+        )
         self._stream = RankStream(
             source.target,
             index,
@@ -127,6 +137,7 @@ class FedRank:
     def on_snapshot(self, part: SnapshotPart | None, ticket: int, now_s: float) -> Wish | None:
         """A part of the snapshot asked for under `ticket`, in order; None where it failed."""
         if isinstance(part, tuple):
+            self.is_tiered = self.is_tiered or any(map(_is_beyond_plain, part))
             self._stream.on_snapshot_records(part, ticket)
             return None
         if isinstance(part, SnapshotHeader):
@@ -158,6 +169,10 @@ class FedRank:
         self.on_lost(now_s)
         return self.on_connected(now_s)
 
+    def on_silence(self, now_s: float, *, is_silent: bool) -> None:
+        """What carries the events cannot be reached, or can be again; says nothing of the engine."""
+        self._stream.on_silence(now_s, is_silent=is_silent)
+
     def on_lost(self, now_s: float) -> None:
         """The worker, or the connection to it, is gone: no credit until events come again."""
         self.deadline_s = None
@@ -179,6 +194,10 @@ class FedRank:
             replays=counters.replays,
             resets=counters.resets,
             losses=counters.losses,
+            snapshots_asked=counters.snapshots_asked,
+            snapshots_loaded=counters.snapshots_loaded,
+            snapshots_failed=counters.snapshots_failed,
+            overdue=counters.overdue,
         )
 
     def _is_of_this_rank(self, header: SnapshotHeader) -> bool:
@@ -187,12 +206,14 @@ class FedRank:
         return (header.dp_rank, header.model, header.seed) == (
             source.target.dp_rank,
             source.model,
-            namespace_seed(source.model),
+            namespace_seed(source.model, bigram=source.is_bigram),
         )
 
     def _take(self, report: StreamReport, now_s: float) -> Wish | None:
-        for change in report.changes:
-            self.changes.record(change, now_s)
+        events = (event for batch in report.applied for event in batch.events)
+        for change, event in zip(report.changes, events, strict=True):
+            self.changes.record(change, now_s, is_gain=isinstance(event, BlockStored))
+            self.is_tiered = self.is_tiered or bool(change.touched)
         if report.reset_reason is not None or report.doubted:
             # After lost events nothing that was known before is sure, which is as good as gone.
             self.changes.record(CLEARED, now_s)
@@ -203,3 +224,8 @@ class FedRank:
         if report.ask_replay_from is None and report.ask_snapshot is None:
             return None
         return Wish(report.ask_replay_from, report.ask_snapshot)
+
+
+def _is_beyond_plain(record: BlockRecord) -> bool:
+    """Whether a block lies in another tier, or belongs to a group beside the first."""
+    return record.medium is not Medium.DEVICE or record.group_idx not in (None, 0)

@@ -55,7 +55,7 @@ def test_a_router_behind_a_sidecar_holds_what_the_engine_said_before_and_after_i
     wait_until(lambda: blocks(service) == 3)
     router = bench.router(url)
     wait_until(lambda: router.view().trust.value == "exact" and router.view().blocks == 3, "an exact router")
-    assert router.feed._ranks[router.view().target].counters.snapshots_loaded == 1
+    assert router.view().snapshots_loaded == 1
     play(stored(3), BlockRemoved(block_hashes=(102,)))
     wait_until(lambda: blocks(service) == 3 and router.view().blocks == 3)
     assert router.records() == set(service.hub._index.dump(service.hub._mirrors[0].holder))
