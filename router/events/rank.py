@@ -83,6 +83,8 @@ class FedRank:
             self._stream.counters = before.counters
         #: Sockets of this rank are being opened (again): what older ones still deliver is not its own.
         self.is_waiting_for_sockets = True
+        #: Records of a snapshot to take over at once; the table's, which measures.
+        self.records_a_hold = 64
         #: When a running replay is given up; None while none runs.
         self.deadline_s: float | None = None
 

@@ -18,10 +18,12 @@ from router.fleet.source import RankSource
 from router.fleet.tiers import ReuseOption
 from router.metrics import StreamView
 from wire.ids import Target
-from wire.snapshot import SnapshotPart
+from wire.snapshot import CHUNK_RECORDS, SnapshotPart
 
-#: Records of a snapshot that are taken over in one hold of the lock: matching waits no longer than that.
-RECORDS_A_HOLD = 512
+#: How long one hold of the lock for records of a snapshot should last: matching waits no longer than that. The number
+#: of records follows from the hold before.
+HOLD_S = 0.001
+LEAST_RECORDS = 16
 #: Ranks whose other ways to serve a prompt are looked up, those that hold most of it first: each costs a walk.
 MAX_OPTION_RANKS = 32
 
@@ -249,23 +251,34 @@ class FedRanks:
 
     def take_snapshot(self, rank: FedRank, ticket: int, part: SnapshotPart | None, ask: Callable[[Wish], None]) -> bool:
         """A part of a snapshot, None where it failed; says whether more of it is wanted."""
-        target = rank.source.target
-        pieces: Iterable[SnapshotPart | None] = [part]
-        if isinstance(part, tuple):
-            pieces = (part[start : start + RECORDS_A_HOLD] for start in range(0, len(part), RECORDS_A_HOLD))
-        for piece in pieces:
+        start, size = 0, rank.records_a_hold
+        end = len(part) if isinstance(part, tuple) else 1
+        while start < end:
+            piece = part[start : start + size] if isinstance(part, tuple) else part
             with self._lock:
-                if self._ranks.get(target) is not rank or not rank.wants_snapshot(ticket):
+                if self._ranks.get(rank.source.target) is not rank or not rank.wants_snapshot(ticket):
                     return False
-                wish = rank.on_snapshot(piece, ticket, self._clock())
-                self._note_tiers(target, rank)
+                began_s = self._clock()
+                wish = rank.on_snapshot(piece, ticket, began_s)
+                took_s = self._clock() - began_s
+                self._note_tiers(rank.source.target, rank)
             if wish is not None:
                 ask(wish)
+            start += size
+            if isinstance(part, tuple):
+                size = _find_size(size, took_s)
+        rank.records_a_hold = size
         return rank.wants_snapshot(ticket)
 
     def _note_tiers(self, target: Target, rank: FedRank) -> None:
         if rank.is_tiered:
             self._tiered.add(target)
+
+
+def _find_size(size: int, took_s: float) -> int:
+    """Records for the next hold: towards those that take `HOLD_S`, at most twice as many at once."""
+    wanted = int(size * min(2.0, HOLD_S / max(took_s, 1e-9)))
+    return min(max(wanted, LEAST_RECORDS), CHUNK_RECORDS)
 
 
 def _to_option(way: Alternative) -> ReuseOption:
