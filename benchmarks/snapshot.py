@@ -2,42 +2,28 @@
 
 `python -m benchmarks.snapshot --json` prints one line a size: bytes, seconds to make the snapshot, and seconds from a
 router that knows nothing to one that is exact. A sidecar's server, and the router's fetcher and index, run in two
-processes of this machine. Meanwhile requests ask for another rank's reuse every few milliseconds and that rank
-publishes events: how long they take is printed beside the same figures without a snapshot.
+processes of this machine.
 """
 
 import argparse
 import json
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 
-import zmq
-
-from prefix_index.base import BlockChain, PrefixIndex
+from prefix_index.base import PrefixIndex
 from prefix_index.choose import make_index
-from prefix_index.hashing import block_hashes
 from prefix_index.naive import NaivePrefixIndex
 from prefix_index.trust import Trust
 from router.events import EventFeed, RankSource
-from router.server import SWITCH_INTERVAL_S
-from wire.block_hash import namespace_seed
-from wire.dialects import sglang
-from wire.events import BlockStored, EventBatch
-from wire.frames import encode_live
+from wire.events import BlockStored
 from wire.ids import Target, WorkerId
 
 SIZES = (100_000, 1_000_000)
 BLOCK_TOKENS = 16
 CHAIN_BLOCKS = 1_000
 MODEL = "bench"
-#: Blocks that the other rank holds of the prompt that is asked for, and the pause between two questions.
-OTHER_BLOCKS = 1_000
-PAUSE_S = 0.003
-QUIET_S = 2.0
 
 
 def stores(blocks: int) -> Iterator[BlockStored]:
@@ -108,8 +94,7 @@ def measure(blocks: int, repeats: int) -> dict[str, object]:
         try:
             assert server.stdout is not None  # noqa: S101
             told = json.loads(server.stdout.readline())
-            results = [time_to_exact(told, blocks) for _ in range(repeats)]
-            runs = sorted(took_s for took_s, _ in results)
+            runs = sorted(time_to_exact(told, blocks) for _ in range(repeats))
         finally:
             server.kill()
     return {
@@ -119,124 +104,34 @@ def measure(blocks: int, repeats: int) -> dict[str, object]:
         "make_s": round(told["make_s"], 3),
         "to_exact_s": round(runs[len(runs) // 2], 3),
         "to_exact_s_spread": [round(runs[0], 3), round(runs[-1], 3)],
-        **max((stalls for _, stalls in results), key=lambda stalls: stalls["request_max_ms"]),
         "repeats": repeats,
     }
 
 
-class OtherRank:
-    """A rank that goes on publishing, and requests that ask for its blocks."""
-
-    def __init__(self, feed: EventFeed, context: "zmq.Context[zmq.Socket[bytes]]") -> None:
-        self.feed = feed
-        self.target = Target(WorkerId("other"), 0)
-        self._socket = context.socket(zmq.PUB)
-        self._socket.bind("tcp://127.0.0.1:*")
-        (event,) = stores(OTHER_BLOCKS)
-        hashes = tuple(block_hashes(event.token_ids, BLOCK_TOKENS, namespace_seed(MODEL)))
-        self.chain = BlockChain(BLOCK_TOKENS, hashes, len(event.token_ids) + 1)
-        self._event = event
-        self._seq = 0
-        self._stopping = threading.Event()
-        #: Seconds of each question, and from each event to its being applied.
-        self.asked_s: list[float] = []
-        self.event_s: list[float] = []
-        endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
-        feed.connect(RankSource(target=self.target, model=MODEL, endpoint=endpoint))
-        while not feed.find_reuse((self.chain,)).get(self.target):
-            self._publish()
-            time.sleep(0.01)
-
-    def _publish(self) -> None:
-        payload = sglang.encode_batch(EventBatch(ts_s=0.0, events=(self._event,)), sglang.Generation.MAP)
-        self._socket.send_multipart(encode_live("", self._seq, payload))
-        self._seq += 1
-
-    def _has_applied(self, seq: int) -> bool:
-        return any(view.target == self.target and (view.last_seq or 0) >= seq for view in self.feed.to_views())
-
-    def _ask(self) -> None:
-        while not self._stopping.is_set():
-            started_s = time.perf_counter()
-            self.feed.find_reuse((self.chain,))
-            self.asked_s.append(time.perf_counter() - started_s)
-            time.sleep(PAUSE_S)
-
-    def _tell(self) -> None:
-        while not self._stopping.is_set():
-            seq, started_s = self._seq, time.perf_counter()
-            self._publish()
-            while not self._has_applied(seq) and not self._stopping.is_set():
-                time.sleep(0.0005)
-            self.event_s.append(time.perf_counter() - started_s)
-            time.sleep(10 * PAUSE_S)
-
-    @contextmanager
-    def measured(self) -> Iterator[None]:
-        """Ask and publish meanwhile."""
-        self.asked_s, self.event_s = [], []
-        self._stopping.clear()
-        threads = [threading.Thread(target=work) for work in (self._ask, self._tell)]
-        for thread in threads:
-            thread.start()
-        try:
-            yield
-        finally:
-            self._stopping.set()
-            for thread in threads:
-                thread.join()
-
-    def figures(self, name: str) -> dict[str, float]:
-        """Medians, 99th percentiles and maxima in milliseconds."""
-        figures: dict[str, float] = {}
-        for what, seconds in (("request", self.asked_s), ("event", self.event_s)):
-            ordered = sorted(seconds) or [0.0]
-            places = {"p50": len(ordered) // 2, "p99": len(ordered) * 99 // 100, "max": len(ordered) - 1}
-            figures |= {f"{what}{name}_{word}_ms": round(1e3 * ordered[place], 2) for word, place in places.items()}
-        return figures
-
-    def close(self) -> None:
-        """Close its socket."""
-        self._socket.close(linger=0)
-
-
-def time_to_exact(told: dict[str, int], blocks: int) -> tuple[float, dict[str, float]]:
-    """Seconds from a router that knows nothing to one that is exact, and what others felt of it."""
+def time_to_exact(told: dict[str, int], blocks: int) -> float:
+    """Seconds from a router that knows nothing to one that is exact."""
     index = make_dumpable_index()
-    context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
     feed = EventFeed(index, snapshot_limit_s=60.0)
     target = Target(WorkerId("w"), 0)
     feed.start()
-    other = OtherRank(feed, context)
     try:
-        with other.measured():
-            time.sleep(QUIET_S)
-        figures = other.figures("_quiet")
-        with other.measured():
-            started_s = time.perf_counter()
-            feed.connect(
-                RankSource(
-                    target=target,
-                    model=MODEL,
-                    endpoint=f"tcp://127.0.0.1:{told['events']}",
-                    snapshot_url=f"http://127.0.0.1:{told['port']}/snapshot/0",
-                )
+        started_s = time.perf_counter()
+        feed.connect(
+            RankSource(
+                target=target,
+                model=MODEL,
+                endpoint=f"tcp://127.0.0.1:{told['events']}",
+                snapshot_url=f"http://127.0.0.1:{told['port']}/snapshot/0",
             )
-            while feed.find_trust(target) is not Trust.EXACT:
-                time.sleep(0.005)
-            took_s = time.perf_counter() - started_s
-        figures |= other.figures("")
-        if index.block_count(target) != blocks:
-            raise SystemExit(f"the router holds {index.block_count(target)} of {blocks} blocks")
-        with other.measured():
-            feed.lose(target)
-            time.sleep(QUIET_S)
-        figures |= other.figures("_losing")
+        )
+        while feed.find_trust(target) is not Trust.EXACT:
+            time.sleep(0.005)
+        took_s = time.perf_counter() - started_s
     finally:
-        other.close()
         feed.stop()
-        context.destroy(linger=0)
-    return took_s, figures
+    if index.block_count(target) != blocks:
+        raise SystemExit(f"the router holds {index.block_count(target)} of {blocks} blocks")
+    return took_s
 
 
 def main() -> None:
@@ -244,15 +139,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--json", action="store_true", help="one JSON object a line instead of words")
     parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--blocks", type=int, help="one size instead of 100k and a million")
     parser.add_argument("--serve", type=int, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.serve is not None:
         serve(arguments.serve)
         return
-    # As `dovecote serve` sets it.
-    sys.setswitchinterval(SWITCH_INTERVAL_S)
-    for blocks in SIZES if arguments.blocks is None else [arguments.blocks]:
+    for blocks in SIZES:
         figures = measure(blocks, arguments.repeats)
         words = f"{blocks:,} blocks: exact after {figures['to_exact_s']} s, {figures['snapshot_bytes']:,} bytes"
         print(json.dumps(figures) if arguments.json else words, flush=True)

@@ -43,7 +43,11 @@ class Router:
         """
         self.config = config
         self.metrics = RouterMetrics()
-        self.events = EventFeed(_make_index(config), on_reconnect=self._report_reconnect)
+        self.events = EventFeed(
+            _make_index(config),
+            redis_url=None if config.redis is None else config.redis.url,
+            on_reconnect=self._report_reconnect,
+        )
         self.agreement = Agreement()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.placer = Placer(

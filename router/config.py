@@ -7,6 +7,7 @@ precedence: default < file < `DOVECOTE__SECTION__KEY` < flag.
 from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
@@ -19,7 +20,7 @@ from router.yaml_text import YamlError, parse_yaml
 
 __all__ = [
     "CacheConfig", "Coefficients", "EventSource", "EventsMode", "FleetConfig", "LimitsConfig", "ListenConfig",
-    "PolicyConfig", "PolicyName", "PolicyWeights", "ProbesConfig", "SessionsConfig", "TimeoutsConfig",
+    "PolicyConfig", "PolicyName", "PolicyWeights", "ProbesConfig", "RedisConfig", "SessionsConfig", "TimeoutsConfig",
     "TokenizerConfig", "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid", "load_fleet_config",
 ]  # fmt: skip
 
@@ -154,6 +155,20 @@ class SessionsConfig(ConfigModel):
     max_sessions: Count = 100_000
 
 
+class RedisConfig(ConfigModel):
+    """Where sidecars publish cache events for many routers. Without it their own sockets are read."""
+
+    #: `redis://`, `rediss://` or `unix://`; may hold a password, so that it is never shown.
+    url: Text
+
+    @model_validator(mode="after")
+    def _usable_url(self) -> Self:
+        if urlsplit(self.url).scheme in {"redis", "rediss", "unix"} and self.url.isprintable():
+            return self
+        problem = "a Redis URL looks like redis://host:6379/0"
+        raise PydanticCustomError("bad_url", "{problem}", {"key": "url", "value": "(not shown)", "problem": problem})
+
+
 class FleetConfig(ConfigModel):
     """The whole of `fleet.yaml`."""
 
@@ -167,6 +182,8 @@ class FleetConfig(ConfigModel):
     timeouts: TimeoutsConfig = TimeoutsConfig()
     probes: ProbesConfig = ProbesConfig()
     sessions: SessionsConfig = SessionsConfig()
+    #: None reads every sidecar's own event sockets.
+    redis: RedisConfig | None = None
 
     @model_validator(mode="after")
     def _workers_differ(self) -> Self:

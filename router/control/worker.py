@@ -10,6 +10,7 @@ from router.fleet.source import RankSource
 from router.prompt.loading import has_tokenizer
 from wire.event_sources import RankEvents
 from wire.ids import Target, WorkerId
+from wire.redis_entries import name_stream
 
 #: Hosts at which the router itself waits for the engine to connect.
 _BOUND_HOSTS = ("tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:")
@@ -98,7 +99,7 @@ class Worker:
             topic=found.topic,
             binds=found.binds,
             snapshot_url=found.snapshot_url,
-            redis_stream=None if facts.redis_name is None else f"{facts.redis_name}:{target.dp_rank}",
+            redis_stream=None if facts.redis_name is None else name_stream(facts.redis_name, target.dp_rank),
             is_bigram=facts.is_bigram,
             host=cache.host,
             pools=cache.pools,

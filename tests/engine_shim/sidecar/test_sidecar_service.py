@@ -57,7 +57,9 @@ def test_a_router_behind_a_sidecar_holds_what_the_engine_said_before_and_after_i
     wait_until(lambda: router.view().trust.value == "exact" and router.view().blocks == 3, "an exact router")
     assert router.view().snapshots_loaded == 1
     play(stored(3), BlockRemoved(block_hashes=(102,)))
-    wait_until(lambda: blocks(service) == 3 and router.view().blocks == 3)
+    wait_until(lambda: service.hub.to_views()[0].engine_seq == play.seq - 1)
+    wait_until(lambda: router.view().last_seq == service.hub.to_views()[0].next_seq - 1)
+    assert (blocks(service), router.view().blocks) == (3, 3)
     assert router.records() == set(service.hub._index.dump(service.hub._mirrors[0].holder))
 
 
