@@ -37,6 +37,10 @@ class PolicyName(StrEnum):
     RANDOM = "random"
     LEAST_LOAD = "least_load"
     SESSION_HASH = "session_hash"
+    POWER_OF_TWO = "power_of_two"
+    PREFIX_THRESHOLD = "prefix_threshold"
+    OVERLAP_LINEAR = "overlap_linear"
+    WEIGHTED_SCORES = "weighted_scores"
 
 
 class PolicyWeights(ConfigModel):
