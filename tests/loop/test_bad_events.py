@@ -3,12 +3,15 @@
 What an engine would send goes in as bytes, through frames, decoder and sequence into either kind of index.
 """
 
+from importlib import import_module
+
 import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prefix_index import BlockChain, NaivePrefixIndex, block_hashes, make_index
+from prefix_index.hashing import native_available
 from prefix_index.stream import RankStream
 from prefix_index.trust import Trust
 from wire.block_hash import namespace_seed
@@ -114,6 +117,25 @@ def test_an_event_that_cannot_be_believed_is_refused_and_its_neighbours_apply(ki
     # What was told after the loss proves what came before it.
     pair.tell(HOSTILE, good(7, 7))
     assert pair.index.find_reuse(CHAIN).get(HOSTILE) == 28
+    pair.check_other()
+
+
+@pytest.mark.skipif(not native_available(), reason="the native module was not built (no C++ compiler)")
+@pytest.mark.parametrize("fields", REFUSED.values(), ids=REFUSED)
+def test_the_native_decoder_leaves_what_cannot_be_believed(fields):
+    decode = import_module("prefix_index._core").decode
+    assert decode(msgspec.msgpack.encode([1.0, [good(1, 1)], 0])) is not None
+    assert decode(msgspec.msgpack.encode([1.0, [good(1, 1), good(1, 1) | fields], 0])) is None
+
+
+@KINDS
+def test_a_prompt_of_one_block_told_again_is_a_copy_with_a_removal_of_its_own(kind):
+    pair = Pair(kind)
+    pair.tell(HOSTILE, good(1, 1))
+    pair.tell(HOSTILE, {"type": "BlockRemoved", "block_hashes": [1]})
+    assert pair.index.find_reuse(CHAIN).get(HOSTILE) == 16
+    pair.tell(HOSTILE, {"type": "BlockRemoved", "block_hashes": [1]})
+    assert HOSTILE not in pair.index.find_reuse(CHAIN)
     pair.check_other()
 
 
