@@ -21,6 +21,11 @@ search:
 	DOVECOTE_EXAMPLES_TIMES=20 .venv/bin/python -m pytest -n 2 --timeout 7200 \
 	  $(or $(ARGS),tests/models tests/router/prompt tests/wire tests/prefix_index)
 
+# Breaks the source in a scratch copy in the ways that matter; each must turn a test red.
+mutate:
+	@scripts/setup test
+	scripts/mutate $(ARGS)
+
 check:
 	@scripts/setup test
 	@scripts/lint

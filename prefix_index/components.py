@@ -51,7 +51,10 @@ class Full:
 
 
 class Window:
-    """Sliding-window attention: the last tokens before the boundary."""
+    """Sliding-window attention: the last tokens before the boundary.
+
+    The token at the boundary is in its own window, so one token less is read of those before it.
+    """
 
     name = "swa"
     recovery = Recovery.REBUILD
@@ -60,8 +63,8 @@ class Window:
         self.window_tokens = window_tokens
 
     def find_start(self, end_tokens: int) -> int:
-        """A window before the boundary."""
-        return max(0, end_tokens - self.window_tokens)
+        """A window before the token at the boundary, itself included."""
+        return max(0, end_tokens - self.window_tokens + 1)
 
 
 class State:

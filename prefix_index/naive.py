@@ -10,11 +10,12 @@ from msgspec.structs import replace
 
 from prefix_index import reuse
 from prefix_index.base import FEATURES, Alternative, BlockChain, Change, CopyRule, IndexSize, Reach
+from prefix_index.blocks import Delta, Terms, Tree
 from prefix_index.components import STANDARD, Registry
 from prefix_index.layout import Layout
 from prefix_index.modelled import Beliefs
 from prefix_index.records import dump, load
-from prefix_index.residency import Delta, HolderBlocks, Terms, Tree
+from prefix_index.residency import HolderBlocks
 from prefix_index.shelves import POOL_TIERS, Group, Pool
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, Event, Medium
 from wire.ids import Target

@@ -5,8 +5,9 @@ Records of no copies come first: they say which groups and tiers there are, for 
 
 from collections.abc import Iterator
 
+from prefix_index.blocks import Block, Delta, Name, Slot
 from prefix_index.namespace import find_tier
-from prefix_index.residency import Block, Delta, HolderBlocks, Name, Slot
+from prefix_index.residency import HolderBlocks
 from prefix_index.shelves import POOL_TIERS, Group
 from wire.events import Medium
 from wire.snapshot import BlockRecord

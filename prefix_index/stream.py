@@ -85,6 +85,9 @@ class RankStream:
         self._named_rank: int | None = None
         #: Header of the snapshot whose records are coming in.
         self._loading: SnapshotHeader | None = None
+        self._half_life_s = due_half_life_s
+        #: When the carrier of the events went; None while it is there.
+        self._silent_since_s: float | None = None
         self._due = DueBlocks(limit_s=due_limit_s, half_life_s=due_half_life_s)
         self._sequencer: Sequencer[_Item] = Sequencer(
             replay_available=replay_available, snapshot_available=snapshot_available, max_held=max_held
@@ -97,7 +100,7 @@ class RankStream:
             return Trust.LOST
         levels = [self._trust]
         levels += [Trust.PARTIAL] if self.is_recovering else []
-        levels += [Trust.STALE] if self._due.is_overdue else []
+        levels += [Trust.STALE] if self._due.is_overdue or self._silent_since_s is not None else []
         levels += [read_trust(self._note.trust)] if self._note is not None else []
         return find_worst(levels)
 
@@ -132,7 +135,7 @@ class RankStream:
         own = find_worst([self._trust, *([read_trust(self._note.trust)] if self._note is not None else [])])
         if self._loading is not None or own in (Trust.STALE, Trust.LOST):
             return 0.0
-        return self._due.credit_ratio(now_s)
+        return min(self._due.credit_ratio(now_s), self._silence_ratio(now_s))
 
     def wants_snapshot(self, ticket: int) -> bool:
         """Whether the snapshot of this ticket is still awaited."""
@@ -245,6 +248,18 @@ class RankStream:
         """Time has passed: blocks may have become overdue."""
         if not self.is_recovering and self._due.check(now_s):
             self.counters.overdue += 1
+
+    def on_silence(self, now_s: float, *, is_silent: bool) -> None:
+        """The carrier of the events is gone, or back: what is known stays, and is believed less the longer it lasts."""
+        if not is_silent:
+            self._silent_since_s = None
+        elif self._silent_since_s is None:
+            self._silent_since_s = now_s
+
+    def _silence_ratio(self, now_s: float) -> float:
+        if self._silent_since_s is None:
+            return 1.0
+        return float(0.5 ** (max(0.0, now_s - self._silent_since_s) / self._half_life_s))
 
     def on_lost(self, now_s: float) -> StreamReport:
         """The worker is gone or was replaced: forget its blocks; a next batch starts anew."""

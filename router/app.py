@@ -18,6 +18,7 @@ from router.config import FleetConfig
 from router.control.fleet import FleetWatch
 from router.control.routes import build_control_app
 from router.events import EventFeed
+from router.fleet.agreement import Agreement
 from router.metrics import RouterMetrics
 from router.placement.placer import Placer, PlacerSettings
 from router.policy.catalogue import build_policy
@@ -42,7 +43,12 @@ class Router:
         """
         self.config = config
         self.metrics = RouterMetrics()
-        self.events = EventFeed(make_index(), on_reconnect=self._report_reconnect)
+        self.events = EventFeed(
+            make_index(),
+            redis_url=None if config.redis is None else config.redis.url,
+            on_reconnect=self._report_reconnect,
+        )
+        self.agreement = Agreement()
         self._loop: asyncio.AbstractEventLoop | None = None
         self.placer = Placer(
             policy=build_policy(config.policy.name, config.policy.weights, config.policy.coefficients),
@@ -53,8 +59,10 @@ class Router:
                 max_decisions=config.limits.decisions,
             ),
         )
-        self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes)
-        self.fleet = FleetWatch(config, placer=self.placer, events=self.events, prompts=self.prompts)
+        self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
+        self.fleet = FleetWatch(
+            config, placer=self.placer, events=self.events, prompts=self.prompts, agreement=self.agreement
+        )
         self._upstream = _LateUpstream()
         self.control: FastAPI = build_control_app(
             fleet=self.fleet,
@@ -62,11 +70,13 @@ class Router:
             metrics=self.metrics,
             read_streams=self.events.to_views,
             read_inflight=self._count_running,
+            read_agreement=self.agreement.find,
             lifespan=self._live,
         )
         self._app = HotRoutes(self._proxy_parts(), self.control)
         self.metrics.watch_streams(self.events.to_views)
         self.metrics.watch_inflight(self._count_running)
+        self.metrics.watch_agreement(self.agreement.find_all)
         self.metrics.watch_health(self.fleet.find_health)
         self.metrics.watch_parity(self.fleet.find_parity)
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
@@ -97,6 +107,7 @@ class Router:
             upstream=self._upstream,
             metrics=self.metrics,
             limits=limits,
+            agreement=self.agreement,
         )
 
     def _count_running(self) -> dict[Any, int]:
@@ -105,6 +116,9 @@ class Router:
 
     def _find_block_sizes(self) -> set[int]:
         return self.events.block_sizes() | self.fleet.find_block_sizes()
+
+    def _has_bigram(self) -> bool:
+        return self.fleet.has_bigram()
 
     @asynccontextmanager
     async def _live(self, _app: FastAPI) -> AsyncIterator[None]:

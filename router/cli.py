@@ -25,6 +25,7 @@ SHORT_HELP = {
     "engine": "Serve a small real engine with cache events.",
     "recordings": "Captures of real engines.",
     "sidecar": "Mirror the cache events of a real engine, and serve them with replay and snapshots.",
+    "simulate": "Compare policies on recorded sessions with simulated engines, in virtual time.",
 }
 
 

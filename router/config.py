@@ -4,53 +4,29 @@ Declares only. The text of a file, its name and the environment come in as argum
 precedence: default < file < `DOVECOTE__SECTION__KEY` < flag.
 """
 
-import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from enum import StrEnum
 from typing import Annotated, Any, Self
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from router.config_model import ConfigModel, Count, Port, Ratio, Seconds, SizeBytes, Text, Weight, describe_valid
 from router.config_sources import apply_environment, apply_flags, find_origin
+from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig
 from router.errors import ConfigError
 from router.yaml_text import YamlError, parse_yaml
+
+__all__ = [
+    "CacheConfig", "Coefficients", "EventSource", "EventsMode", "FleetConfig", "LimitsConfig", "ListenConfig",
+    "PolicyConfig", "PolicyName", "PolicyWeights", "ProbesConfig", "RedisConfig", "SessionsConfig", "TimeoutsConfig",
+    "TokenizerConfig", "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid", "load_fleet_config",
+]  # fmt: skip
 
 #: A configuration longer than this is refused unread.
 MAX_TEXT_CHARS = 4 << 20
 NO_WORKER = "no worker given: use --workers URL or `workers:` in --config"
-
-Port = Annotated[int, Field(strict=True, ge=0, le=65_535)]
-Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
-SizeBytes = Annotated[int, Field(strict=True, ge=1, le=1 << 40)]
-Seconds = Annotated[float, Field(strict=True, gt=0, le=31_536_000)]
-Weight = Annotated[float, Field(strict=True, ge=0, le=1_000_000)]
-Ratio = Annotated[float, Field(strict=True, ge=0, le=1)]
-Text = Annotated[str, Field(strict=True, min_length=1, max_length=4_096)]
-
-
-class ConfigModel(BaseModel):
-    """Frozen, no unknown keys, no NaN; an unknown key is answered with the nearest valid one."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    @model_validator(mode="before")
-    @classmethod
-    def _refuse_unknown_keys(cls, data: object) -> object:
-        for key in data if isinstance(data, Mapping) else ():
-            if key not in cls.model_fields:
-                told = {"key": str(key), "problem": f"unknown key; {describe_valid(key, sorted(cls.model_fields))}"}
-                raise PydanticCustomError("unknown_key", "{problem}", told)
-        return data
-
-
-def describe_valid(word: object, names: Iterable[str]) -> str:
-    """What would be valid in the place of a word, the nearest first."""
-    valid = list(names)
-    near = difflib.get_close_matches(str(word), valid, n=1)
-    guess = f"did you mean {near[0]!r}? " if near else ""
-    return f"{guess}valid here: {', '.join(valid)}"
 
 
 class PolicyName(StrEnum):
@@ -61,6 +37,10 @@ class PolicyName(StrEnum):
     RANDOM = "random"
     LEAST_LOAD = "least_load"
     SESSION_HASH = "session_hash"
+    POWER_OF_TWO = "power_of_two"
+    PREFIX_THRESHOLD = "prefix_threshold"
+    OVERLAP_LINEAR = "overlap_linear"
+    WEIGHTED_SCORES = "weighted_scores"
 
 
 class PolicyWeights(ConfigModel):
@@ -131,100 +111,6 @@ class ListenConfig(ConfigModel):
     port: Port = 8_080
 
 
-class EventsMode(StrEnum):
-    """How a worker's cache events are found."""
-
-    #: As its `/server_info` says.
-    AUTO = "auto"
-    #: Not at all: no cache credit for this worker.
-    OFF = "off"
-
-
-class EventSource(ConfigModel):
-    """A worker's event sockets, where `/server_info` does not tell. Rank r listens r ports above."""
-
-    #: ZMQ address of rank 0, such as `tcp://10.0.0.1:5557`.
-    endpoint: Annotated[Text, Field(pattern=r"^(tcp|ipc|inproc)://.+")]
-    #: ZMQ address of rank 0's replay socket; None where there is none.
-    replay_endpoint: Annotated[Text, Field(pattern=r"^(tcp|ipc|inproc)://.+")] | None = None
-    #: Topic to subscribe to.
-    topic: Annotated[str, Field(strict=True, max_length=1_024)] = ""
-    #: Whether the router waits there for the engine to connect; None: where the address is a wildcard.
-    binds: Annotated[bool, Field(strict=True)] | None = None
-
-
-# The tags stand in angle brackets so that they can be told from keys in an error's path.
-EventsConfig = Annotated[
-    Annotated[EventsMode, Tag("<mode>")] | Annotated[EventSource, Tag("<source>")],
-    Discriminator(lambda value: "<source>" if isinstance(value, Mapping | EventSource) else "<mode>"),
-]
-
-
-class WorkerConfig(ConfigModel):
-    """One engine process."""
-
-    #: Base URL, `http://host:port`, without a path to an endpoint.
-    url: Text
-    #: Name in metrics and decisions; `host:port` where absent.
-    id: Annotated[Text, Field(pattern=r"^[A-Za-z0-9._:\-\[\]]{1,128}$")] | None = None
-    #: Data-parallel ranks; None asks the worker.
-    dp_size: Annotated[int, Field(strict=True, ge=1, le=1_024)] | None = None
-    events: EventsConfig = EventsMode.AUTO
-    #: Base URL of the sidecar beside it, whose events and snapshots then count instead of the worker's own.
-    sidecar: Text | None = None
-
-    @field_validator("events", mode="before")
-    @classmethod
-    def _off_is_a_word(cls, value: object) -> object:
-        # YAML reads a bare `off` as false.
-        return EventsMode.OFF if value is False else value
-
-    @field_validator("url", "sidecar")
-    @classmethod
-    def _usable_url(cls, value: str | None) -> str | None:
-        problem = None if value is None else _find_url_problem(value)
-        if problem is not None:
-            raise PydanticCustomError("bad_url", "{problem}", {"problem": problem})
-        return None if value is None else value.rstrip("/")
-
-    @model_validator(mode="after")
-    def _one_source_of_events(self) -> Self:
-        if self.sidecar is not None and self.events is not EventsMode.AUTO:
-            problem = "events come from the sidecar; leave out one of the two keys"
-            raise PydanticCustomError(
-                "two_sources", "{problem}", {"key": "sidecar", "value": self.sidecar, "problem": problem}
-            )
-        return self
-
-    @property
-    def worker_id(self) -> str:
-        """`id`, or host and port of the URL."""
-        return self.id or urlsplit(self.url).netloc
-
-
-def _find_url_problem(url: str) -> str | None:
-    """What is wrong with a worker's URL; None when it can be used."""
-    want = "a worker URL looks like http://host:30000"
-    if not url.isprintable() or " " in url:
-        return f"blanks and control characters do not belong in a URL; {want}"
-    try:
-        parts = urlsplit(url)
-        port = parts.port
-    except ValueError as error:
-        return f"{error}; {want}"
-    return _find_part_problem(parts, port, want)
-
-
-def _find_part_problem(parts: SplitResult, port: int | None, want: str) -> str | None:
-    if parts.scheme not in {"http", "https"} or not parts.hostname:
-        return f"needs http:// or https:// and a host; {want}"
-    if port == 0:
-        return f"port out of range 1-65535; {want}"
-    if parts.query or parts.fragment or parts.username or parts.password:
-        return f"query, fragment and user name do not belong in it; {want}"
-    return None
-
-
 class TokenizerConfig(ConfigModel):
     """The tokenizer that the workers use."""
 
@@ -273,6 +159,20 @@ class SessionsConfig(ConfigModel):
     max_sessions: Count = 100_000
 
 
+class RedisConfig(ConfigModel):
+    """Where sidecars publish cache events for many routers. Without it their own sockets are read."""
+
+    #: `redis://`, `rediss://` or `unix://`; may hold a password, so that it is never shown.
+    url: Text
+
+    @model_validator(mode="after")
+    def _usable_url(self) -> Self:
+        if urlsplit(self.url).scheme in {"redis", "rediss", "unix"} and self.url.isprintable():
+            return self
+        problem = "a Redis URL looks like redis://host:6379/0"
+        raise PydanticCustomError("bad_url", "{problem}", {"key": "url", "value": "(not shown)", "problem": problem})
+
+
 class FleetConfig(ConfigModel):
     """The whole of `fleet.yaml`."""
 
@@ -286,6 +186,8 @@ class FleetConfig(ConfigModel):
     timeouts: TimeoutsConfig = TimeoutsConfig()
     probes: ProbesConfig = ProbesConfig()
     sessions: SessionsConfig = SessionsConfig()
+    #: None reads every sidecar's own event sockets.
+    redis: RedisConfig | None = None
 
     @model_validator(mode="after")
     def _workers_differ(self) -> Self:

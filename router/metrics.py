@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from prefix_index.trust import Trust
+from router.fleet.agreement import Disagreement
 from wire.ids import Target, WorkerId
 
 PREFIX = "dovecote_router_"
@@ -55,6 +56,12 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
     resets: int
     #: Times that events were lost for good.
     losses: int
+    #: Snapshots asked for, taken over, and not to be had.
+    snapshots_asked: int = 0
+    snapshots_loaded: int = 0
+    snapshots_failed: int = 0
+    #: Times that blocks were due and none came.
+    overdue: int = 0
 
 
 class RankMetrics(msgspec.Struct, frozen=True):
@@ -127,6 +134,10 @@ class RouterMetrics:
         """Show what the last comparison of ids gave; `read` is called at each scrape."""
         self.registry.register(_ParityCollector(read))
 
+    def watch_agreement(self, read: Callable[[], Mapping[Target, Disagreement]]) -> None:
+        """Show ranks whose predictions and answers disagree; `read` is called at each scrape."""
+        self.registry.register(_AgreementCollector(read))
+
     def watch_health(self, read: Callable[[], Mapping[WorkerId, bool]]) -> None:
         """Show each worker's health; `read` is called at each scrape."""
         self.registry.register(_HealthCollector(read))
@@ -153,6 +164,10 @@ class _StreamCollector(Collector):
             ("event_replays", "Replays asked of engines.", "replays"),
             ("event_resets", "Streams begun again: restarted engine, lost connection.", "resets"),
             ("event_losses", "Times that events were lost for good, so that credit is a lower bound.", "losses"),
+            ("snapshots_asked", "Snapshots asked of sidecars.", "snapshots_asked"),
+            ("snapshots_loaded", "Snapshots of sidecars taken over.", "snapshots_loaded"),
+            ("snapshots_failed", "Snapshots that could not be had or broke off.", "snapshots_failed"),
+            ("overdue_blocks", "Times that a rank was silent about blocks it must have stored (stale).", "overdue"),
         ):
             family = CounterMetricFamily(PREFIX + name, text, labels=RANK)
             for view in views:
@@ -211,6 +226,21 @@ class _ParityCollector(Collector):
         )
         for worker, parity in sorted(self._read().items()):
             family.add_metric((worker, parity), 1.0)
+        yield family
+
+
+class _AgreementCollector(Collector):
+    def __init__(self, read: Callable[[], Mapping[Target, Disagreement]]) -> None:
+        self._read = read
+
+    def collect(self) -> Iterator[Metric]:
+        family = GaugeMetricFamily(
+            PREFIX + "prediction_disagreement",
+            "1 for a rank whose predictions and answers differ time after time, by kind.",
+            labels=(*RANK, "kind"),
+        )
+        for target, kind in sorted(self._read().items()):
+            family.add_metric((*rank_labels(target), kind.value), 1.0)
         yield family
 
 

@@ -15,8 +15,8 @@ MAX_RANKS = 1_024
 _MAX_TEXT = 4_096
 #: libzmq walks a subscription one byte a stack frame: one of megabytes would end the process.
 _MAX_TOPIC_CHARS = 1_024
-#: Engines that key their cache by pairs of tokens, which is not modelled.
-_BIGRAM_ALGORITHMS = frozenset({"EAGLE", "EAGLE3", "FROZEN_KV_MTP"})
+#: Beginnings of the names of drafts under which SGLang keys its cache by pairs of tokens.
+_BIGRAM_ALGORITHMS = ("EAGLE", "FROZEN_KV_MTP")
 
 
 class EventPorts(msgspec.Struct, frozen=True):
@@ -42,6 +42,12 @@ class RankEvents(msgspec.Struct, frozen=True):
     snapshot_url: str | None = None
 
 
+def is_bigram(info: dict[str, Any]) -> bool:
+    """Whether the engine of a `/server_info` keys its cache by pairs of tokens, by the drafts it runs."""
+    algorithm = info.get("speculative_algorithm")
+    return isinstance(algorithm, str) and algorithm.upper().startswith(_BIGRAM_ALGORITHMS)
+
+
 def find_sockets(events: EventPorts | tuple[RankEvents, ...] | None, dp_rank: int) -> RankEvents | None:
     """Event sockets of one rank; None where the engine has none."""
     if isinstance(events, EventPorts):
@@ -61,9 +67,6 @@ def read_event_sources(
         sources: vLLM's `/kv_event_sources`; None where it has none.
         url: Base URL of the engine, whose host stands in for wildcard addresses.
     """
-    algorithm = info.get("speculative_algorithm")
-    if isinstance(algorithm, str) and algorithm.upper() in _BIGRAM_ALGORITHMS:
-        return None, f"its cache is keyed by token pairs ({algorithm.upper()}), which is not modelled", None, None
     block = info.get("kv_events")
     if isinstance(block, dict):
         return _read_sglang_events(block, url)

@@ -159,6 +159,18 @@ def to_records(run: BlockRun) -> Iterator[BlockRecord]:
         )  # fmt: skip
 
 
+def cut_runs(runs: Iterable[BlockRun], start: int, stop: int) -> tuple[BlockRun, ...]:
+    """The runs' records from the `start`-th up to the `stop`-th, still in runs."""
+    pieces = []
+    for run in runs:
+        first, last = max(0, start), min(len(run), stop)
+        if first < last:
+            pieces.append(run if last - first == len(run) else _cut(run, first, last))
+        start -= len(run)
+        stop -= len(run)
+    return tuple(pieces)
+
+
 def encode_snapshot(header: SnapshotHeader, runs: Iterable[BlockRun]) -> Iterator[bytes]:
     """Frames of a snapshot, in order; takes the runs as it goes. 32 bytes a record."""
     yield _frame(header)
@@ -232,6 +244,17 @@ class SnapshotReader:
 def _frame(value: Any) -> bytes:
     body = msgspec.msgpack.encode(value)
     return len(body).to_bytes(_LENGTH_BYTES, "big") + body
+
+
+def _cut(run: BlockRun, first: int, last: int) -> BlockRun:
+    return msgspec.structs.replace(
+        run,
+        engine_hashes=run.engine_hashes[8 * first : 8 * last],
+        canonical_parents=run.canonical_parents[8 * first : 8 * last],
+        canonical_hashes=run.canonical_hashes[8 * first : 8 * last],
+        copies=run.copies[4 * first : 4 * last],
+        positions=run.positions[4 * first : 4 * last],
+    )
 
 
 def _pack(typecode: str, numbers: Iterable[int]) -> bytes:

@@ -94,7 +94,9 @@ def _add_info(app: FastAPI, service: SidecarService) -> None:
     async def metrics() -> Response:
         """Prometheus text."""
         views = [] if service.hub is None else await asyncio.to_thread(service.hub.to_views)
-        return Response(render_metrics(views, is_ready=service.is_ready), media_type=CONTENT_TYPE_LATEST)
+        has_redis = None if service.redis is None else service.redis.problem is None
+        page = render_metrics(views, is_ready=service.is_ready, has_redis=has_redis)
+        return Response(page, media_type=CONTENT_TYPE_LATEST)
 
 
 async def _read_body(request: Request) -> bytes | None:

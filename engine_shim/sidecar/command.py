@@ -2,6 +2,7 @@
 
 import logging
 import socket
+from pathlib import Path
 from typing import Annotated, NoReturn
 from urllib.parse import urlsplit
 
@@ -9,6 +10,7 @@ import typer
 import uvicorn
 
 from engine_shim.sidecar.app import build_app
+from engine_shim.sidecar.layout_file import read_layout
 from engine_shim.sidecar.service import SidecarService, SidecarSettings
 
 _BACKLOG = 2_048
@@ -24,6 +26,15 @@ Model = Annotated[
 ]
 BufferBatches = Annotated[int, typer.Option(min=1, max=1_000_000, help="Batches kept for replay, a rank.")]
 BufferMib = Annotated[int, typer.Option(min=1, max=16_384, help="Bytes kept for replay, a rank, in MiB.")]
+Redis = Annotated[
+    str | None, typer.Option(envvar="DOVECOTE_REDIS", help="Redis to publish to for many routers: redis://host:6379/0.")
+]
+RedisName = Annotated[
+    str | None, typer.Option(help="Beginning of the streams' names there; of this host and port if absent.")
+]
+LayoutFile = Annotated[
+    Path | None, typer.Option(help="JSON list of the model's cache groups, where the engine's events do not tell.")
+]
 LogLevel = Annotated[str, typer.Option(help="debug, info, warning or error.")]
 
 
@@ -67,6 +78,9 @@ def sidecar(
     model: Model = None,
     buffer_batches: BufferBatches = 10_000,
     buffer_mib: BufferMib = 64,
+    redis: Redis = None,
+    redis_name: RedisName = None,
+    layout: LayoutFile = None,
     log_level: LogLevel = "warning",
 ) -> None:
     """Mirror the cache events of a real engine, and serve them with replay and snapshots."""
@@ -76,6 +90,14 @@ def sidecar(
     problem = _find_url_problem(engine)
     if problem is not None:
         _refuse(f"--engine {engine!r}: {problem}; an engine URL looks like http://host:30000")
+    declared = None if layout is None else read_layout(layout)
+    if isinstance(declared, str):
+        _refuse(f"--layout {str(layout)!r}: {declared}")
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        _refuse(f"cannot listen at {host} port {port}: {error}")
     settings = SidecarSettings(
         engine_url=engine.rstrip("/"),
         host=host,
@@ -85,12 +107,10 @@ def sidecar(
         model=model,
         buffer_batches=buffer_batches,
         buffer_bytes=buffer_mib << 20,
+        redis_url=redis or None,
+        redis_name=redis_name or f"dovecote:events:{socket.gethostname()}:{listener.getsockname()[1]}",
+        layout=declared,
     )
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        listener = socket.create_server((host, port), family=family, backlog=_BACKLOG)
-    except OSError as error:
-        _refuse(f"cannot listen at {host} port {port}: {error}")
     SidecarProcess(SidecarService(settings), listener, log_level=log_level).serve_until_told()
 
 

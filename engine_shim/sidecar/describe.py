@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import msgspec
+
 from engine_shim.sidecar.hub import RankView
 from engine_shim.sidecar.service import SidecarService
 from wire.block_hash import namespace_seed
@@ -15,6 +17,7 @@ def describe(service: SidecarService) -> dict[str, Any] | None:
         return None
     views, sizes = hub.to_views(), sorted(hub.block_sizes())
     block_tokens = facts.block_tokens or (sizes[0] if sizes else None)
+    layout = service.settings.layout
     told = {
         "served_model_name": facts.models[0],
         "page_size": block_tokens,
@@ -25,12 +28,14 @@ def describe(service: SidecarService) -> dict[str, Any] | None:
         "sidecar": {
             "dialect": facts.dialect,
             "model": service.model,
-            "seed": namespace_seed(service.model),
+            "seed": namespace_seed(service.model, bigram=facts.is_bigram),
             "block_sizes": sizes,
             "incarnation": service.incarnation,
             "snapshot_url": "/snapshot/{dp_rank}",
             "snapshot_version": SNAPSHOT_VERSION,
             "tokenizer": facts.info.get("tokenizer_path"),
+            "redis_name": None if service.redis is None else service.settings.redis_name,
+            "layout": None if layout is None else msgspec.to_builtins(layout.groups),
             "components": [dict(group) for group in {repr(one): one for view in views for one in view.groups}.values()],
             "ranks": [_describe_rank(view) for view in views],
         },
@@ -41,7 +46,8 @@ def describe(service: SidecarService) -> dict[str, Any] | None:
 def describe_health(service: SidecarService) -> dict[str, Any]:
     """Whether all is well, and why not."""
     ranks = [] if service.hub is None else [_describe_rank(view) for view in service.hub.to_views()]
-    return {"ready": service.is_ready, "problem": service.problem, "ranks": ranks}
+    told: dict[str, Any] = {"ready": service.is_ready, "problem": service.problem, "ranks": ranks}
+    return told if service.redis is None else told | {"redis_problem": service.redis.problem}
 
 
 def _describe_events(service: SidecarService, block_tokens: int | None) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from wire.event_sources import MAX_RANKS, RankEvents, find_sockets, read_count, read_event_sources, read_text
+from wire.event_sources import MAX_RANKS, RankEvents, find_sockets, is_bigram, read_count, read_event_sources, read_text
 from wire.load import LoadReport
 
 _MAX_MODELS = 256
@@ -46,6 +46,8 @@ class EngineFacts(msgspec.Struct, frozen=True, kw_only=True):
     sources: tuple[RankEvents, ...]
     block_tokens: int | None
     capacity_tokens: int | None
+    #: Its cache is keyed by pairs of tokens.
+    is_bigram: bool = False
     #: Facts in SGLang's names, as they are passed on.
     info: dict[str, Any]
 
@@ -84,6 +86,7 @@ def read_engine(info: Any, models: Any, sources: Any, metrics: str | None, *, ur
         sources=usable,
         block_tokens=block_tokens,
         capacity_tokens=capacity_tokens,
+        is_bigram=is_bigram(known),
         info=_read_model_card(models) | _read_own(known),
     )
 

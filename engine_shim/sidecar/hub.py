@@ -16,6 +16,7 @@ import msgspec
 import zmq
 
 from engine_shim.sidecar.downstream import Downstream, Ports
+from engine_shim.sidecar.journal import Entry
 from engine_shim.sidecar.mirror import Outcome, RankMirror, Settings
 from engine_shim.sidecar.upstream import Upstream, read_frames
 from prefix_index.base import PrefixIndex
@@ -90,6 +91,8 @@ class MirrorHub:
         #: When a rank that lost events for good is read anew.
         self._retries: dict[int, float] = {}
         self._stopping = False
+        #: Called with the lock held when something was published; must not wait.
+        self.on_news: Callable[[], None] = lambda: None
         self._waker, self._woken = socket.socketpair()
         self._context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
         self._upstreams: list[Upstream] = []
@@ -143,6 +146,11 @@ class MirrorHub:
         mirror = self._mirrors[dp_rank]
         with self._lock:
             return list(encode_snapshot(mirror.describe_snapshot(), mirror.dump()))
+
+    def read_journal(self, dp_rank: int, start_seq: int) -> Sequence[Entry]:
+        """Batches of a rank from a number on, as far as they are kept for replay."""
+        with self._lock:
+            return self._mirrors[dp_rank].journal.replay_from(start_seq)
 
     def block_sizes(self) -> set[int]:
         """Tokens a block, for every size that ranks told of."""
@@ -233,7 +241,7 @@ class MirrorHub:
 
     def _carry_out(self, rank: int, outcome: Outcome) -> None:
         """Publish, and ask the engine for what is missing; the lock is held, so that snapshots see both or none."""
-        self._downstream.publish(rank, outcome.entries)
+        self._publish(rank, outcome)
         upstream = self._upstreams[rank]
         while outcome.ask_replay_from is not None:
             self._forget_replay(upstream)
@@ -242,7 +250,12 @@ class MirrorHub:
                 self._deadlines[rank] = self._clock() + self._replay_limit_s
                 return
             outcome = self._mirrors[rank].on_replay_failed(self._clock())
-            self._downstream.publish(rank, outcome.entries)
+            self._publish(rank, outcome)
+
+    def _publish(self, rank: int, outcome: Outcome) -> None:
+        self._downstream.publish(rank, outcome.entries)
+        if outcome.entries:
+            self.on_news()
 
     def _expire(self) -> None:
         """Give up replays that are overdue."""

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -13,10 +13,13 @@ PREFIX = "dovecote_sidecar_"
 _RANK = ("dp_rank",)
 
 
-def render_metrics(views: Sequence[RankView], *, is_ready: bool) -> bytes:
-    """The text page."""
+def render_metrics(views: Sequence[RankView], *, is_ready: bool, has_redis: bool | None = None) -> bytes:
+    """The text page; `has_redis` says whether Redis answers, None where nothing is published there."""
     registry = CollectorRegistry(auto_describe=False)
     registry.register(_Views(views, is_ready=is_ready))
+    if has_redis is not None:
+        text = "1 while Redis takes what is published."
+        Gauge(PREFIX + "redis_connected", text, registry=registry).set(has_redis)
     return generate_latest(registry)
 
 

@@ -33,6 +33,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     #: Life of the numbering, another one after each start of the process.
     incarnation: str
     topic: str = "kv"
+    #: The engine keys its cache by pairs of tokens.
+    is_bigram: bool = False
     #: Bounds of what is kept for replay, a rank.
     buffer_batches: int = 10_000
     buffer_bytes: int = 64 << 20
@@ -74,7 +76,7 @@ class RankMirror:
         self._index = index
         self._settings = settings
         self._wall_clock = wall_clock
-        index.attach(self.holder, model=settings.model)
+        index.attach(self.holder, model=settings.model, bigram=settings.is_bigram)
         self.stream = RankStream(self.holder, index, replay_available=replay_available)
         self.journal = Journal(max_batches=settings.buffer_batches, max_bytes=settings.buffer_bytes)
         #: Lives of the engine seen so far, lost connections counted as their end.
@@ -114,7 +116,7 @@ class RankMirror:
             losses=note.losses,
             dp_rank=self.dp_rank,
             model=self._settings.model,
-            seed=namespace_seed(self._settings.model),
+            seed=namespace_seed(self._settings.model, bigram=self._settings.is_bigram),
         )
 
     def dump(self) -> Iterator[BlockRun]:

@@ -14,7 +14,9 @@ from engine_shim.sidecar.engine_client import EngineClient
 from engine_shim.sidecar.engine_facts import EngineFacts
 from engine_shim.sidecar.hub import MirrorHub
 from engine_shim.sidecar.mirror import Settings
+from engine_shim.sidecar.redis_publisher import RedisPublisher
 from prefix_index.choose import make_index
+from prefix_index.layout import Layout
 from wire.load import LoadReport
 
 _log = logging.getLogger("dovecote.sidecar")
@@ -37,6 +39,11 @@ class SidecarSettings(msgspec.Struct, frozen=True, kw_only=True):
     buffer_batches: int = 10_000
     buffer_bytes: int = 64 << 20
     probe_interval_s: float = 2.0
+    #: Redis to publish to for many routers, and the beginning of its streams' names; None publishes to none.
+    redis_url: str | None = None
+    redis_name: str = "dovecote:events"
+    #: The model's cache groups as routers shall believe them, where the engine's events do not tell.
+    layout: Layout | None = None
 
 
 class SidecarService:
@@ -47,6 +54,7 @@ class SidecarService:
         #: The engine as it was found; None before.
         self.facts: EngineFacts | None = None
         self.hub: MirrorHub | None = None
+        self.redis: RedisPublisher | None = None
         self.incarnation = ""
         #: What is wrong with the engine, in words; None while it answers.
         self.problem: str | None = "the engine was not asked yet"
@@ -114,7 +122,7 @@ class SidecarService:
     def _accept(self, facts: EngineFacts) -> None:
         """Take what the engine says of itself; open mirrors where they must be others than before."""
         before, self.facts = self.facts, facts
-        is_same = before is not None and (before.models[0], before.sources) == (facts.models[0], facts.sources)
+        is_same = before is not None and _identify(before) == _identify(facts)
         if is_same and self.hub is not None:
             return
         ports = None if self.hub is None or self.hub.rank_count != facts.dp_size else self.hub.ports
@@ -125,6 +133,7 @@ class SidecarService:
             model=self.model,
             incarnation=self.incarnation,
             topic=settings.topic,
+            is_bigram=facts.is_bigram,
             buffer_batches=settings.buffer_batches,
             buffer_bytes=settings.buffer_bytes,
         )
@@ -136,10 +145,23 @@ class SidecarService:
             events_port_base=settings.events_port_base if ports is None else ports.events_base,
             replay_port_base=settings.replay_port_base if ports is None else ports.replay_base,
         )
+        if settings.redis_url is not None:
+            self.redis = RedisPublisher(
+                settings.redis_url, settings.redis_name, self.hub, max_entries=settings.buffer_batches
+            )
+            self.hub.on_news = self.redis.wake
+            self.redis.start()
         self.hub.start()
         _log.info("mirrors_open ranks=%d model=%s", facts.dp_size, self.model)
 
     def _close_hub(self) -> None:
         if self.hub is not None:
             self.hub.stop()
-            self.hub = None
+        if self.redis is not None:
+            self.redis.stop()
+        self.hub = self.redis = None
+
+
+def _identify(facts: EngineFacts) -> object:
+    """What a mirror belongs to."""
+    return facts.models[0], facts.sources, facts.is_bigram

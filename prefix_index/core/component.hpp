@@ -33,7 +33,8 @@ struct Registry {
   std::uint64_t find_start(const Component& component, std::uint64_t end_tokens) const {
     switch (component.rule) {
       case Rule::kWindow:
-        return end_tokens > component.window_tokens ? end_tokens - component.window_tokens : 0;
+        // The token at the boundary is in its own window.
+        return end_tokens >= component.window_tokens ? end_tokens - component.window_tokens + 1 : 0;
       case Rule::kState:
         return end_tokens > 0 ? end_tokens - 1 : 0;
       case Rule::kForeign:

@@ -7,7 +7,7 @@
 namespace dovecote {
 
 Views Index::device_views(const Holder& holder) const {
-  if (!holder.is_modelled() || !is_complete({&holder.groups()})) return {};
+  if (!holder.is_modelled() || !(holder.is_plain() || is_complete({&holder.groups()}))) return {};
   return make_views({{Reach::kDevice, {&holder.groups(), &holder.believed()}, {kDevice}}});
 }
 

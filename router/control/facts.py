@@ -10,18 +10,22 @@ from typing import Any
 
 import msgspec
 
+from prefix_index.components import STANDARD
+from prefix_index.layout import GroupLayout, Layout
 from router.errors import DovecoteError
 from wire.event_sources import (
     MAX_RANKS,
     EventPorts,
     RankEvents,
     find_sockets,
+    is_bigram,
     read_count,
     read_event_sources,
     read_text,
 )
 
 _MAX_MODELS = 256
+_MAX_GROUPS = 64
 _MAX_TEXT = 4_096
 #: Keys of `/server_info` that differ from one start of a process to the next.
 _START_KEYS = ("start_time_s", "start_time", "server_start_time", "instance_id", "incarnation")
@@ -44,6 +48,12 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: int | None = None
     capacity_tokens: int | None = None
     tokenizer_path: str | None = None
+    #: Its cache is keyed by pairs of tokens.
+    is_bigram: bool = False
+    #: Cache groups as its sidecar declares them; None where it does not.
+    layout: Layout | None = None
+    #: Name of its sidecar's Redis streams, without the rank; None where it publishes to none.
+    redis_name: str | None = None
     #: Ports of all ranks, or the sockets of each.
     events: EventPorts | tuple[RankEvents, ...] | None = None
     #: Why there are no events, in words; None where there are.
@@ -74,6 +84,7 @@ def read_facts(server_info: Any, models: Any, event_sources: Any, *, url: str) -
         block_tokens=block_tokens or read_count(info.get("page_size"), 1 << 20),
         capacity_tokens=read_count(info.get("max_total_num_tokens"), 1 << 40),
         tokenizer_path=read_text(info.get("tokenizer_path")),
+        is_bigram=is_bigram(info),
         events=events,
         events_absent=absent,
         start_mark=_start_mark(info),
@@ -94,7 +105,13 @@ def read_sidecar_facts(server_info: Any, models: Any, *, url: str) -> WorkerFact
     if isinstance(block, dict) and facts.events is not None:
         model = read_text(block.get("model"))
         names = facts.models if model is None else tuple(dict.fromkeys((model, *facts.models)))
-        return msgspec.structs.replace(facts, models=names, sidecar_url=url)
+        return msgspec.structs.replace(
+            facts,
+            models=names,
+            sidecar_url=url,
+            layout=_read_layout(block.get("layout")),
+            redis_name=read_text(block.get("redis_name")),
+        )
     reason = "its sidecar does not answer" if server_info is None else facts.events_absent or "that is no sidecar"
     return msgspec.structs.replace(facts, events=None, events_absent=reason)
 
@@ -137,6 +154,19 @@ def _read_models(models: Any, info: dict[str, Any]) -> tuple[tuple[str, ...], di
     adapters = {name: parent for name, entry in named if (parent := read_text(entry.get("parent"))) in names and parent}
     base_first = sorted(dict.fromkeys(names), key=lambda name: name in adapters)
     return tuple(base_first), adapters
+
+
+def _read_layout(value: Any) -> Layout | None:
+    """Declared cache groups; None where there are none, or one of them makes no sense."""
+    if not isinstance(value, list) or not 0 < len(value) <= _MAX_GROUPS:
+        return None
+    try:
+        groups = msgspec.convert(value, tuple[GroupLayout, ...])
+    except msgspec.ValidationError:
+        return None
+    known = all(STANDARD.find(group.kind, 0, group.window_tokens) is not None for group in groups)
+    numbers = (n for group in groups for n in (group.window_tokens, group.bytes_per_token, group.checkpoint_tokens))
+    return Layout(groups) if known and all(number is None or 0 < number < 1 << 40 for number in numbers) else None
 
 
 def _start_mark(info: dict[str, Any]) -> str | None:

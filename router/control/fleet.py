@@ -19,6 +19,8 @@ from router.control.engine_client import EngineClient
 from router.control.health import HealthGate
 from router.control.parity import PARITY_EVERY_REQUESTS, Parity, probe_parity
 from router.control.worker import Worker
+from router.fleet.agreement import Agreement
+from router.fleet.source import RankSource
 from router.placement.placer import Placer
 from router.placement.stimuli import FleetChanged, LoadReported
 from router.prompt import ModelPrompts, PromptCatalogue, Prompter
@@ -36,18 +38,8 @@ _URGENT_PAUSE_S = 0.05
 class EventsPort(Protocol):
     """The event feed, as far as the fleet steers it."""
 
-    def follow(
-        self,
-        target: Target,
-        *,
-        model: str,
-        endpoint: str,
-        replay_endpoint: str | None,
-        topic: str,
-        binds: bool,
-        snapshot_url: str | None = None,
-    ) -> None:
-        """Follow a rank's events."""
+    def connect(self, source: RankSource) -> None:
+        """Follow a rank; one that is followed from the same place already stays as it is."""
 
     def disconnect(self, target: Target) -> None:
         """Stop following a rank; what it held is forgotten."""
@@ -66,6 +58,7 @@ class FleetWatch:
         placer: Placer,
         events: EventsPort,
         prompts: PromptCatalogue,
+        agreement: Agreement | None = None,
         clock: Callable[[], float] = time.monotonic,
         parity_every_requests: int = PARITY_EVERY_REQUESTS,
     ) -> None:
@@ -74,6 +67,7 @@ class FleetWatch:
         self._placer = placer
         self._events = events
         self._prompts = prompts
+        self._agreement = agreement or Agreement()
         self._clock = clock
         self._prompters: dict[Path, Prompter | str] = {}
         self._tasks: list[asyncio.Task[None]] = []
@@ -120,6 +114,10 @@ class FleetWatch:
         """Tokens a block, for every size that workers say they have."""
         sizes = (worker.facts.block_tokens for worker in self.workers.values() if worker.facts is not None)
         return frozenset(size for size in sizes if size is not None)
+
+    def has_bigram(self) -> bool:
+        """Whether some worker keys its cache by pairs of tokens."""
+        return any(worker.facts is not None and worker.facts.is_bigram for worker in self.workers.values())
 
     def find_health(self) -> dict[WorkerId, bool]:
         """Whether each worker may get requests."""
@@ -206,8 +204,7 @@ class FleetWatch:
             _log.error("worker_refused worker=%s reason=%r", worker.id, worker.refused)
         if before is not None and before.start_mark != facts.start_mark:
             _log.warning("worker_restarted worker=%s", worker.id)
-            for target in worker.targets:
-                self._prompts.approximate.forget(target)
+            self._forget_guesses(worker)
         await self._register_prompts(worker, client)
         self._follow(worker, is_restarted=before is not None)
         if worker.gate.healthy:
@@ -277,21 +274,13 @@ class FleetWatch:
     def _follow(self, worker: Worker, *, is_restarted: bool) -> None:
         """Steer the event feed after new facts."""
         for target in worker.targets:
-            found = worker.find_events(target)
-            if found is None or worker.facts is None or worker.refused is not None:
+            source = worker.find_source(target)
+            if source is None:
                 self._events.disconnect(target)
                 continue
-            if is_restarted and found.snapshot_url is None:
+            if is_restarted and source.snapshot_url is None:
                 self._events.lose(target)
-            self._events.follow(
-                target,
-                model=worker.facts.models[0],
-                endpoint=found.endpoint,
-                replay_endpoint=found.replay_endpoint,
-                topic=found.topic,
-                binds=found.binds,
-                snapshot_url=found.snapshot_url,
-            )
+            self._events.connect(source)
 
     @staticmethod
     def _tell_health(worker: Worker) -> None:
@@ -311,9 +300,15 @@ class FleetWatch:
         _log.warning("worker_unhealthy worker=%s reason=%r", worker.id, worker.problem)
         for target in worker.targets:
             self._events.lose(target)
-            self._prompts.approximate.forget(target)
+        self._forget_guesses(worker)
         self._tell_placement(without=worker.id)
         self._tell_placement()
+
+    def _forget_guesses(self, worker: Worker) -> None:
+        """Its process is another one now: what was learned of the old one's cache does not hold."""
+        for target in worker.targets:
+            self._prompts.approximate.forget(target)
+        self._agreement.forget(worker.targets)
 
     def _tell_placement(self, *, without: WorkerId | None = None) -> None:
         """Hand the whole fleet to placement; a worker left out loses what it was charged."""

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from router.control.fleet import FleetWatch
 from router.control.worker import Worker
 from router.errors import error_body
+from router.fleet.agreement import Disagreement
 from router.metrics import CONTENT_TYPE, RouterMetrics, StreamView
 from router.placement.decision import DecisionRecord
 from router.placement.placer import Placer
@@ -33,6 +34,7 @@ def build_control_app(
     metrics: RouterMetrics,
     read_streams: Callable[[], Iterable[StreamView]],
     read_inflight: Callable[[], Mapping[Target, int]],
+    read_agreement: Callable[[Target], Disagreement | None],
     lifespan: Any = None,
 ) -> FastAPI:
     """The application.
@@ -43,13 +45,14 @@ def build_control_app(
         metrics: The metrics page.
         read_streams: Event streams as they are.
         read_inflight: Running requests by rank.
+        read_agreement: How a rank's predictions and answers disagree; None where they do not.
         lifespan: What starts and stops with the application.
     """
     app = FastAPI(title="Dovecote router", openapi_url=None, lifespan=lifespan)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_bad_query)
     app.include_router(_decision_routes(placer))
-    app.include_router(_fleet_routes(fleet, read_streams, read_inflight))
+    app.include_router(_fleet_routes(fleet, read_streams, read_inflight, read_agreement))
 
     @app.get("/metrics")
     async def read_metrics() -> Response:
@@ -91,6 +94,7 @@ def _fleet_routes(
     fleet: FleetWatch,
     read_streams: Callable[[], Iterable[StreamView]],
     read_inflight: Callable[[], Mapping[Target, int]],
+    read_agreement: Callable[[Target], Disagreement | None],
 ) -> APIRouter:
     routes = APIRouter()
 
@@ -116,13 +120,18 @@ def _fleet_routes(
         """Every worker and rank as the router sees it."""
         streams = {view.target: view for view in read_streams()}
         inflight = read_inflight()
-        listed = [_describe(worker, streams, inflight) for worker in fleet.workers.values()]
+        listed = [_describe(worker, streams, inflight, read_agreement) for worker in fleet.workers.values()]
         return JSONResponse({"workers": listed})
 
     return routes
 
 
-def _describe(worker: Worker, streams: Mapping[Target, StreamView], inflight: Mapping[Target, int]) -> dict[str, Any]:
+def _describe(
+    worker: Worker,
+    streams: Mapping[Target, StreamView],
+    inflight: Mapping[Target, int],
+    read_agreement: Callable[[Target], Disagreement | None],
+) -> dict[str, Any]:
     facts = worker.facts
     return {
         "id": worker.id,
@@ -137,11 +146,16 @@ def _describe(worker: Worker, streams: Mapping[Target, StreamView], inflight: Ma
         "parity": worker.parity,
         "cache_credit": worker.describe_credit(),
         "no_cache_credit": worker.explain_no_credit(),
-        "ranks": [_describe_rank(target, streams.get(target), inflight.get(target, 0)) for target in worker.targets],
+        "ranks": [
+            _describe_rank(target, streams.get(target), inflight.get(target, 0), read_agreement(target))
+            for target in worker.targets
+        ],
     }
 
 
-def _describe_rank(target: Target, view: StreamView | None, inflight: int) -> dict[str, Any]:
+def _describe_rank(
+    target: Target, view: StreamView | None, inflight: int, disagreement: Disagreement | None
+) -> dict[str, Any]:
     return {
         "dp_rank": target.dp_rank,
         "inflight_requests": inflight,
@@ -149,6 +163,7 @@ def _describe_rank(target: Target, view: StreamView | None, inflight: int) -> di
         "last_seq": None if view is None else view.last_seq,
         "index_blocks": 0 if view is None else view.blocks,
         "event_batches": 0 if view is None else view.batches,
+        "disagreement": None if disagreement is None else disagreement.value,
     }
 
 

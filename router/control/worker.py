@@ -6,9 +6,11 @@ from router.config import EventsMode, EventSource, WorkerConfig
 from router.control.facts import ContradictionError, WorkerFacts, check_dp_size, find_rank_events, shift_port
 from router.control.health import HealthGate
 from router.fleet.rank import RankFacts
+from router.fleet.source import RankSource
 from router.prompt.loading import has_tokenizer
 from wire.event_sources import RankEvents
 from wire.ids import Target, WorkerId
+from wire.redis_entries import name_stream
 
 #: Hosts at which the router itself waits for the engine to connect.
 _BOUND_HOSTS = ("tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:")
@@ -78,8 +80,30 @@ class Worker:
                 healthy=self.is_usable,
                 block_tokens=facts.block_tokens,
                 capacity_tokens=facts.capacity_tokens,
+                is_bigram=facts.is_bigram,
+                links=self.config.cache.to_links(),
             )
             for target in self.targets
+        )
+
+    def find_source(self, target: Target) -> RankSource | None:
+        """Where a rank's events come from, and what its index needs to know; None without events."""
+        found, facts, cache = self.find_events(target), self.facts, self.config.cache
+        if found is None or facts is None or self.refused is not None:
+            return None
+        return RankSource(
+            target=target,
+            model=facts.models[0],
+            endpoint=found.endpoint,
+            replay_endpoint=found.replay_endpoint,
+            topic=found.topic,
+            binds=found.binds,
+            snapshot_url=found.snapshot_url,
+            redis_stream=None if facts.redis_name is None else name_stream(facts.redis_name, target.dp_rank),
+            is_bigram=facts.is_bigram,
+            host=cache.host,
+            pools=cache.pools,
+            layout=cache.to_layout() or facts.layout,
         )
 
     def find_events(self, target: Target) -> RankEvents | None:

@@ -6,6 +6,7 @@ Takes addresses of ranks, gives reuse with trust. Decides nothing about sequence
 
 from router.events.changes import ChangeLog, Evidence
 from router.events.feed import EventFeed
-from router.events.link import RankSource
+from router.events.table import FeedLimits
+from router.fleet.source import RankSource
 
-__all__ = ["ChangeLog", "EventFeed", "Evidence", "RankSource"]
+__all__ = ["ChangeLog", "EventFeed", "Evidence", "FeedLimits", "RankSource"]

@@ -5,35 +5,17 @@ Made, used and closed by the feed's thread alone. Reads frames and sends request
 
 from collections.abc import Iterator
 
-import msgspec
 import zmq
 from zmq.utils.monitor import recv_monitor_message
 
+from router.fleet.source import RankSource
 from wire.frames import MAX_PAYLOAD_BYTES, encode_replay_request
-from wire.ids import Target
 
 #: Messages read from one socket before the others get their turn.
 MESSAGES_A_TURN = 64
 #: Messages a socket may queue here; above that the engine drops and a gap is replayed.
 QUEUE_MESSAGES = 10_000
 _WATCHED = zmq.EVENT_DISCONNECTED | zmq.EVENT_HANDSHAKE_SUCCEEDED
-
-
-class RankSource(msgspec.Struct, frozen=True, kw_only=True):
-    """Where one rank's cache events come from."""
-
-    target: Target
-    #: Namespace of its blocks: the base model's name.
-    model: str
-    #: Address of its PUB socket.
-    endpoint: str
-    #: Address of its replay socket; None where it has none.
-    replay_endpoint: str | None = None
-    topic: str = ""
-    #: The engine connects to this address, so the router binds it.
-    binds: bool = False
-    #: Where its sidecar gives a snapshot of the rank; None without a sidecar.
-    snapshot_url: str | None = None
 
 
 class RankLink:

@@ -13,10 +13,11 @@ from prefix_index.counters import StreamCounters
 from prefix_index.stream import RankStream, StreamReport
 from prefix_index.trust import Trust
 from router.events.changes import ChangeLog
-from router.events.link import RankSource
+from router.fleet.source import RankSource
 from router.metrics import StreamView
 from wire.block_hash import namespace_seed
-from wire.snapshot import SnapshotHeader, SnapshotPart
+from wire.events import BlockStored, Medium
+from wire.snapshot import BlockRun, SnapshotHeader, SnapshotPart
 
 #: What a reset looks like to those who ask what changed.
 CLEARED = Change(cleared=True)
@@ -61,7 +62,16 @@ class FedRank:
         self._retry_pause_s = retry_pause_s
         #: When a stuck stream is read again; None while it is not stuck.
         self._retry_s: float | None = None
-        index.attach(source.target, model=source.model)
+        #: More of it than its device cache counts: other tiers, windows, checkpoints, or a declared layout.
+        self.is_tiered = source.layout is not None
+        index.attach(
+            source.target,
+            model=source.model,
+            host=source.host,
+            pools=source.pools,
+            layout=source.layout,
+            bigram=source.is_bigram,
+        )
         self._stream = RankStream(
             source.target,
             index,
@@ -73,6 +83,8 @@ class FedRank:
             self._stream.counters = before.counters
         #: Sockets of this rank are being opened (again): what older ones still deliver is not its own.
         self.is_waiting_for_sockets = True
+        #: Records of a snapshot to take over at once; the table's, which measures.
+        self.records_a_hold = 64
         #: When a running replay is given up; None while none runs.
         self.deadline_s: float | None = None
 
@@ -127,6 +139,7 @@ class FedRank:
     def on_snapshot(self, part: SnapshotPart | None, ticket: int, now_s: float) -> Wish | None:
         """A part of the snapshot asked for under `ticket`, in order; None where it failed."""
         if isinstance(part, tuple):
+            self.is_tiered = self.is_tiered or any(map(_is_beyond_plain, part))
             self._stream.on_snapshot_records(part, ticket)
             return None
         if isinstance(part, SnapshotHeader):
@@ -158,6 +171,10 @@ class FedRank:
         self.on_lost(now_s)
         return self.on_connected(now_s)
 
+    def on_silence(self, now_s: float, *, is_silent: bool) -> None:
+        """What carries the events cannot be reached, or can be again; says nothing of the engine."""
+        self._stream.on_silence(now_s, is_silent=is_silent)
+
     def on_lost(self, now_s: float) -> None:
         """The worker, or the connection to it, is gone: no credit until events come again."""
         self.deadline_s = None
@@ -179,6 +196,10 @@ class FedRank:
             replays=counters.replays,
             resets=counters.resets,
             losses=counters.losses,
+            snapshots_asked=counters.snapshots_asked,
+            snapshots_loaded=counters.snapshots_loaded,
+            snapshots_failed=counters.snapshots_failed,
+            overdue=counters.overdue,
         )
 
     def _is_of_this_rank(self, header: SnapshotHeader) -> bool:
@@ -187,12 +208,14 @@ class FedRank:
         return (header.dp_rank, header.model, header.seed) == (
             source.target.dp_rank,
             source.model,
-            namespace_seed(source.model),
+            namespace_seed(source.model, bigram=source.is_bigram),
         )
 
     def _take(self, report: StreamReport, now_s: float) -> Wish | None:
-        for change in report.changes:
-            self.changes.record(change, now_s)
+        events = (event for batch in report.applied for event in batch.events)
+        for change, event in zip(report.changes, events, strict=True):
+            self.changes.record(change, now_s, is_gain=isinstance(event, BlockStored))
+            self.is_tiered = self.is_tiered or bool(change.touched)
         if report.reset_reason is not None or report.doubted:
             # After lost events nothing that was known before is sure, which is as good as gone.
             self.changes.record(CLEARED, now_s)
@@ -203,3 +226,8 @@ class FedRank:
         if report.ask_replay_from is None and report.ask_snapshot is None:
             return None
         return Wish(report.ask_replay_from, report.ask_snapshot)
+
+
+def _is_beyond_plain(run: BlockRun) -> bool:
+    """Whether blocks lie in another tier, or belong to a group beside the first."""
+    return run.medium != Medium.DEVICE or run.group_idx not in (None, 0)

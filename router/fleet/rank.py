@@ -2,6 +2,7 @@
 
 import msgspec
 
+from router.fleet.tiers import DEFAULT_LINKS, TierLinks
 from wire.ids import Target
 
 
@@ -22,6 +23,10 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     block_tokens: int | None = None
     #: Tokens its KV cache holds; None while unknown.
     capacity_tokens: int | None = None
+    #: Its cache is keyed by pairs of tokens (EAGLE), so that prompts are looked up in a namespace of their own.
+    is_bigram: bool = False
+    #: How fast it reads the tiers behind its device cache.
+    links: TierLinks = DEFAULT_LINKS
 
     def accepts_requests(self) -> bool:
         """The one predicate of availability; every policy and explicit choice goes through it."""

@@ -13,11 +13,24 @@ class Accuracy(StrEnum):
     LOWER_BOUND = "lower_bound"
     N_GREATER_1 = "n_greater_1"
     UNEXPLAINED = "unexplained"
+    #: One block less than predicted, where events leave open whether it is the prompt's (keys of token pairs).
+    UPPER_BOUND = "upper_bound"
+    #: Predicted from groups that the engine's events do not tell of; the answer corrected what is believed.
+    BELIEVED = "believed"
     #: Predicted from chunks of text: a guess, whatever came of it.
     APPROXIMATE = "approximate"
 
 
-def classify(predicted: int, actual: int, *, trust: Trust, raced: bool = False, choices: int = 1) -> Accuracy:
+def classify(
+    predicted: int,
+    actual: int,
+    *,
+    trust: Trust,
+    raced: bool = False,
+    choices: int = 1,
+    slack_tokens: int = 0,
+    believed: bool = False,
+) -> Accuracy:
     """Class of one prediction.
 
     Args:
@@ -26,6 +39,8 @@ def classify(predicted: int, actual: int, *, trust: Trust, raced: bool = False, 
         trust: State of the rank's event stream at the decision.
         raced: An event on the request's chain came between decision and admission.
         choices: Completions asked for (`n`); later ones hit the first's blocks.
+        slack_tokens: Tokens that may be too many, by what the rank's events leave open.
+        believed: The prediction rests on groups that the rank's events do not tell of.
     """
     if predicted == actual:
         return Accuracy.EXACT
@@ -35,4 +50,6 @@ def classify(predicted: int, actual: int, *, trust: Trust, raced: bool = False, 
         return Accuracy.RACED
     if trust is not Trust.EXACT and actual > predicted:
         return Accuracy.LOWER_BOUND
-    return Accuracy.UNEXPLAINED
+    if 0 < predicted - actual <= slack_tokens:
+        return Accuracy.UPPER_BOUND
+    return Accuracy.BELIEVED if believed else Accuracy.UNEXPLAINED

@@ -156,7 +156,7 @@ class Placer:
         query = self._build_query(arrival, home if at_home else None, mean_recent_work_s)
         overlaps = self._find_overlaps(arrival, query, ranks)
         views = [
-            self._build_view(rank, overlap, share, query, arrival.now_s)
+            self._build_view(rank, overlap, share, query, arrival)
             for rank, overlap, share in zip(ranks, overlaps, shares, strict=True)
         ]
         choice = self._policy.choose(query, views, self._seed)
@@ -192,8 +192,9 @@ class Placer:
         ]
 
     def _build_view(
-        self, rank: Rank, overlap: Overlap, recent: RecentShare, query: PlacementQuery, now_s: float
+        self, rank: Rank, overlap: Overlap, recent: RecentShare, query: PlacementQuery, arrival: RequestArrived
     ) -> RankView:
+        now_s = arrival.now_s
         return build_view(
             rank,
             overlap=overlap,
@@ -202,6 +203,7 @@ class Placer:
             expected_output_tokens=query.expected_output_tokens,
             foreign_context_tokens=self._costs.foreign_request_tokens,
             recent=recent,
+            options=arrival.options.get(rank.facts.target, ()),
         )
 
     def _decide(self, arrival: RequestArrived, choice: Choice, view: RankView, reason: str) -> Decision:

@@ -5,6 +5,7 @@ from enum import StrEnum
 import msgspec
 
 from router.fleet.rank import RankFacts
+from router.fleet.tiers import ReuseOption
 from wire.ids import RequestId, SessionId, Target
 
 
@@ -68,6 +69,8 @@ class RequestArrived(msgspec.Struct, frozen=True, kw_only=True):
     credit: str = "exact"
     #: Ranks whose overlap is a guess from chunks of text.
     approximate: frozenset[Target] = frozenset()
+    #: Ways to serve the prompt on ranks where more than the device cache counts.
+    options: dict[Target, tuple[ReuseOption, ...]] = {}
 
 
 class FirstToken(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ import msgspec
 from router.config import Coefficients
 from router.fleet.load import ReportedLoad
 from router.fleet.recent import RecentShare
+from router.fleet.tiers import ReuseOption
 from router.fleet.view import Rank
 from router.placement.ledger import RankTotals
 from router.policy.base import RankView
@@ -74,6 +75,7 @@ def build_view(
     expected_output_tokens: int,
     foreign_context_tokens: int,
     recent: RecentShare,
+    options: tuple[ReuseOption, ...] = (),
 ) -> RankView:
     """A rank as a policy sees it; of requests that others placed, output and context are taken as given here."""
     return RankView(
@@ -92,6 +94,8 @@ def build_view(
         recent_work_s=recent.work_s,
         busy_ratio=recent.busy_ratio,
         request_work_s=recent.request_work_s,
+        options=options,
+        links=rank.facts.links,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from router.config import Coefficients
+from router.fleet.tiers import DEFAULT_LINKS, ReuseOption, TierLinks
 from wire.ids import RequestId, SessionId, Target
 
 
@@ -66,6 +67,10 @@ class RankView(msgspec.Struct, frozen=True, kw_only=True):
     busy_ratio: float = 0.0
     #: Seconds of work in one request there, on average of late.
     request_work_s: float = 0.0
+    #: Ways to serve the prompt there, where more than its device cache counts; empty elsewhere.
+    options: tuple[ReuseOption, ...] = ()
+    #: How fast it reads its other tiers.
+    links: TierLinks = DEFAULT_LINKS
 
     @property
     def usable_overlap_tokens(self) -> int:
@@ -87,6 +92,8 @@ class CandidateCost(msgspec.Struct, frozen=True):
     is_home: bool
     #: Prompt tokens expected from requests being prefilled there now; 0 where nothing is predicted.
     predicted_overlap_tokens: int = 0
+    #: Ways to serve the prompt there with other tiers, windows rebuilt or checkpoints; empty where there are none.
+    options: tuple[ReuseOption, ...] = ()
 
 
 class CostTable(msgspec.Struct, frozen=True):
@@ -102,6 +109,8 @@ class CostTable(msgspec.Struct, frozen=True):
     #: Seconds by term, weights applied, each a column over the candidates.
     terms_s: "tuple[array[float], ...]"
     totals_s: "array[float]"
+    #: Of the candidates that have any.
+    options: dict[Target, tuple[ReuseOption, ...]] = {}
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -116,6 +125,7 @@ class CostTable(msgspec.Struct, frozen=True):
             self.totals_s[place],
             target == self.home,
             self.predicted_overlap_tokens[place],
+            self.options.get(target, ()),
         )
 
     def candidates(self) -> tuple[CandidateCost, ...]:
@@ -140,6 +150,7 @@ def build_table(
         term_names,
         terms_s,
         array("d", totals_s),
+        {rank.target: rank.options for rank in ranks if rank.options},
     )
 
 

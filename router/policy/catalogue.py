@@ -1,26 +1,45 @@
 """From the name in the configuration to the policy."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
 
 from router.config import Coefficients, PolicyName, PolicyWeights, describe_valid
 from router.errors import ConfigError
 from router.policy.base import Policy
 from router.policy.baselines import LeastLoad, Random, RoundRobin, SessionHash
 from router.policy.cache_affinity import CacheAffinity
+from router.policy.overlap_linear import OverlapLinear, OverlapLinearSettings
+from router.policy.power_of_two import PowerOfTwo
+from router.policy.prefix_threshold import PrefixThreshold, PrefixThresholdSettings
+from router.policy.weighted_scores import WeightedScores, WeightedScoresSettings
 
 BASELINES: dict[PolicyName, Callable[[Coefficients], Policy]] = {
     PolicyName.ROUND_ROBIN: RoundRobin,
     PolicyName.RANDOM: Random,
     PolicyName.LEAST_LOAD: LeastLoad,
+    PolicyName.POWER_OF_TWO: PowerOfTwo,
     PolicyName.SESSION_HASH: SessionHash,
+}
+#: Baselines with knobs of their own, and the struct of these.
+TUNED_BASELINES: dict[PolicyName, tuple[Callable[[Coefficients, Any], Policy], type[msgspec.Struct]]] = {
+    PolicyName.PREFIX_THRESHOLD: (PrefixThreshold, PrefixThresholdSettings),
+    PolicyName.OVERLAP_LINEAR: (OverlapLinear, OverlapLinearSettings),
+    PolicyName.WEIGHTED_SCORES: (WeightedScores, WeightedScoresSettings),
 }
 
 
-def build_policy(name: str, weights: PolicyWeights | None = None, coefficients: Coefficients | None = None) -> Policy:
-    """A policy by name, with the weights and coefficients given or their defaults.
+def build_policy(
+    name: str,
+    weights: PolicyWeights | None = None,
+    coefficients: Coefficients | None = None,
+    settings: Mapping[str, object] | None = None,
+) -> Policy:
+    """A policy by name, with the weights, coefficients and knobs given or their defaults.
 
     Raises:
-        ConfigError: the name is unknown; the valid ones are in the message.
+        ConfigError: the name or a knob is unknown, or a knob's value is none; the valid ones are in the message.
     """
     costs = coefficients or Coefficients()
     try:
@@ -28,6 +47,32 @@ def build_policy(name: str, weights: PolicyWeights | None = None, coefficients: 
     except ValueError:
         problem = describe_valid(name, (valid.value for valid in PolicyName))
         raise ConfigError(file_name="policy catalogue", key_path="policy.name", value=name, problem=problem) from None
+    if known in TUNED_BASELINES:
+        make, form = TUNED_BASELINES[known]
+        return make(costs, read_settings(form, known, settings or {}))
+    if settings:
+        problem = f"{known.value} has no knobs of its own"
+        raise ConfigError(
+            file_name="policy catalogue", key_path=known.value, value=next(iter(settings)), problem=problem
+        )
     if known is PolicyName.CACHE_AFFINITY:
         return CacheAffinity(weights or PolicyWeights(), costs)
     return BASELINES[known](costs)
+
+
+def read_settings(form: type[msgspec.Struct], name: PolicyName, settings: Mapping[str, object]) -> msgspec.Struct:
+    """Knobs of a baseline as its struct; numbers may be text.
+
+    Raises:
+        ConfigError: a knob is unknown, or its value is not of its kind or not finite.
+    """
+    for key in settings:
+        if key not in form.__struct_fields__:
+            problem = f"unknown; {describe_valid(key, form.__struct_fields__)}"
+            raise ConfigError(file_name="policy catalogue", key_path=f"{name.value}.{key}", value=key, problem=problem)
+    try:
+        return msgspec.convert(dict(settings), form, strict=False)
+    except msgspec.ValidationError as error:
+        raise ConfigError(
+            file_name="policy catalogue", key_path=name.value, value=dict(settings), problem=str(error)
+        ) from None

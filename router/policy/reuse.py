@@ -1,4 +1,4 @@
-"""Term `reuse`: seconds of prefill for what the rank does not hold."""
+"""Term `reuse`: seconds until the rank has what the prompt needs: prefill, or fetching what lies in other tiers."""
 
 from router.config import Coefficients
 from router.policy.base import PlacementQuery, RankView
@@ -6,7 +6,11 @@ from router.policy.prefill import prefill_s
 
 
 class ReuseTerm:
-    """Seconds: `prefill(u, L)` of the `u` uncached tokens among the `L` of the prompt, at the measured pace."""
+    """Seconds: the least, over the ways to serve the prompt there, of fetching and `prefill(u, L)` at measured pace.
+
+    `u` are the tokens of `L` that are computed: those not reused, and those computed again for windows and recurrent
+    layers where the engine does that. A way whose bytes are not known is left out.
+    """
 
     name = "reuse"
 
@@ -14,6 +18,14 @@ class ReuseTerm:
         self._coefficients = coefficients
 
     def cost_s(self, query: PlacementQuery, rank: RankView) -> float:
-        """Seconds of prefill."""
-        uncached_tokens = query.prompt_tokens - rank.usable_overlap_tokens
+        """Seconds of fetching and prefill."""
+        least_s = self._prefill_s(query, query.prompt_tokens - rank.usable_overlap_tokens)
+        for option in rank.options:
+            load_s = option.find_load_s(rank.links)
+            if load_s is not None and (rank.links.recomputes or not option.recompute_tokens):
+                computed = query.prompt_tokens - option.reuse_tokens + option.recompute_tokens
+                least_s = min(least_s, load_s + self._prefill_s(query, computed))
+        return least_s
+
+    def _prefill_s(self, query: PlacementQuery, uncached_tokens: int) -> float:
         return query.prefill_ratio * prefill_s(uncached_tokens, query.prompt_tokens, self._coefficients)

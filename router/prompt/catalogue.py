@@ -8,15 +8,18 @@ prepared in place. Where there is no exact prompt there is a chain of text chunk
 import asyncio
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import msgspec
 
 from prefix_index import BlockChain
 from router.prompt.approximate import ApproximateReuse, TextChain, chain_text
-from router.prompt.prompter import Foresight, Prompter, PromptInput, Unrenderable
+from router.prompt.prompter import Foresight, Prompt, Prompter, PromptInput, Unrenderable
 
 #: New text above this is prepared off the event loop: some 4k tokens, 2 ms.
 INLINE_BYTES = 16 << 10
+#: Size of a block before any engine told one, so that a first prompt has a chain too.
+FIRST_BLOCK_TOKENS = 16
 #: Credit of a prompt whose chains are those of its tokens.
 EXACT = "exact"
 #: Credit of a chat with media.
@@ -37,8 +40,11 @@ class PreparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """What placement needs of a prompt."""
 
     prompt_tokens: int
-    #: One chain a block size; empty without exact credit.
+    #: The prompt in the namespace of plain keys, and in that of pairs where some engine has those; the smallest block
+    #: size first, the others in `others`. Empty without exact credit.
     chains: tuple[BlockChain, ...] = ()
+    #: Makes the chains anew, for the block sizes known then; None where some engine had told one already.
+    rehash: Callable[[], tuple[BlockChain, ...]] | None = None
     #: Chunks of its text, where there are no chains or some worker has no events.
     text: TextChain | None = None
     #: Why there is no exact credit: a closed word; None where there is.
@@ -54,6 +60,16 @@ class PreparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
         return () if self.text is None else self.text.hashes
 
     @property
+    def plain(self) -> BlockChain | None:
+        """The chain of plain keys."""
+        return self.chains[0] if self.chains else None
+
+    @property
+    def pairs(self) -> BlockChain | None:
+        """The chain of pairs."""
+        return self.chains[1] if len(self.chains) > 1 else None
+
+    @property
     def is_partial(self) -> bool:
         """Whether only the prompt's start is known, so that its credit is a lower bound."""
         return self.credit == UP_TO_MEDIA
@@ -62,14 +78,22 @@ class PreparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
 class PromptCatalogue:
     """Prompters by model name. Owned by the event loop; only the preparing itself runs elsewhere."""
 
-    def __init__(self, *, block_sizes: Callable[[], Iterable[int]], inline_bytes: int = INLINE_BYTES) -> None:
+    def __init__(
+        self,
+        *,
+        block_sizes: Callable[[], Iterable[int]],
+        has_bigram: Callable[[], bool] = lambda: False,
+        inline_bytes: int = INLINE_BYTES,
+    ) -> None:
         """Start empty.
 
         Args:
             block_sizes: Tokens a block, for every size in the fleet now.
+            has_bigram: Whether some engine keys its cache by pairs of tokens.
             inline_bytes: Most new text that is prepared on the event loop.
         """
         self._block_sizes = block_sizes
+        self._has_bigram = has_bigram
         self._inline_bytes = inline_bytes
         self._models: dict[str, ModelPrompts] = {}
         self._threads = ThreadPoolExecutor(max_workers=2, thread_name_prefix="dovecote-prompt")
@@ -134,15 +158,32 @@ class PromptCatalogue:
         text = self._chain_text(model, prompts, request) if self.approximate.is_needed else None
         if isinstance(prompt, Unrenderable):
             return self._without_chains(text or self._chain_text(model, prompts, request), prompt.reason)
-        chains = tuple(
-            prompts.prompter.find_chain(prompt, block_tokens=size, model=prompts.base, adapter=prompts.adapter)
-            for size in sizes
-        )
-        if prompt.whole_tokens is None:
-            return PreparedPrompt(prompt_tokens=prompt.token_count, chains=chains, text=text)
+        chains = self._make_chains(prompts, prompt, sizes or [FIRST_BLOCK_TOKENS])
+        credit = EXACT if prompt.whole_tokens is None else UP_TO_MEDIA
         return PreparedPrompt(
-            prompt_tokens=prompt.token_count, chains=chains, text=text, uncredited="media_tail", credit=UP_TO_MEDIA
+            prompt_tokens=prompt.token_count,
+            chains=chains,
+            rehash=None if sizes else partial(self._rehash, prompts, prompt),
+            text=text,
+            uncredited=None if credit == EXACT else "media_tail",
+            credit=credit,
         )
+
+    def _make_chains(self, prompts: ModelPrompts, prompt: Prompt, sizes: list[int]) -> tuple[BlockChain, ...]:
+        """One chain a namespace, in all sizes."""
+        chains = []
+        for is_bigram in (False, True) if self._has_bigram() else (False,):
+            first, *others = (
+                prompts.prompter.find_chain(
+                    prompt, block_tokens=size, model=prompts.base, adapter=prompts.adapter, is_bigram=is_bigram
+                )
+                for size in sizes
+            )
+            chains.append(msgspec.structs.replace(first, others=tuple(others)))
+        return tuple(chains)
+
+    def _rehash(self, prompts: ModelPrompts, prompt: Prompt) -> tuple[BlockChain, ...]:
+        return self._make_chains(prompts, prompt, sorted(self._block_sizes()) or [FIRST_BLOCK_TOKENS])
 
     @staticmethod
     def _chain_text(model: str | None, prompts: ModelPrompts | None, request: PromptInput) -> TextChain:

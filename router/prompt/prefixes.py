@@ -66,6 +66,9 @@ class Beginning(Generic[E]):
         for length in self.lengths:
             if length > len(member):
                 break
+            if length == start:
+                # Another end of the same length; one look-up tells them apart.
+                continue
             hasher.update(member[start:length])
             start = length
             found = self.by_digest.get((length, hasher.intdigest()), found)

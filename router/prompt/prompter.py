@@ -136,17 +136,22 @@ class Prompter:
         return self._prepare_chat(request, salt or None, turn)
 
     @staticmethod
-    def find_chain(prompt: Prompt, *, block_tokens: int, model: str, adapter: str | None = None) -> BlockChain:
+    def find_chain(
+        prompt: Prompt, *, block_tokens: int, model: str, adapter: str | None = None, is_bigram: bool = False
+    ) -> BlockChain:
         """Canonical block hashes of the prompt in one namespace.
+
+        Of an engine that keys its cache by pairs of tokens the events tell each pair's first token. A block of pairs
+        needs the token after it, and the last token is always computed, so that one token less can be reused.
 
         Cost: 0.1 ms for 100k new tokens with the native module, some 4 ms without.
         """
-        seed = namespace_seed(model, adapter=adapter, cache_salt=prompt.cache_salt)
+        seed = namespace_seed(model, adapter=adapter, cache_salt=prompt.cache_salt, bigram=is_bigram)
         if prompt.media:
             hashes = hash_with_media(prompt.token_ids, block_tokens, seed, prompt.media)
         else:
             hashes = prompt.run.hash_blocks(block_tokens, seed)
-        return BlockChain(block_tokens=block_tokens, hashes=hashes, token_count=prompt.token_count)
+        return BlockChain(block_tokens=block_tokens, hashes=hashes, token_count=prompt.token_count - is_bigram)
 
     @property
     def can_chat(self) -> bool:

@@ -17,13 +17,15 @@ from router.placement.instructions import Place, Reject
 from router.placement.stimuli import FirstToken, Outcome, OutputProgressed, RequestArrived, RequestEnded
 from router.prompt import PreparedPrompt
 from router.proxy.ports import ProxyParts
-from router.proxy.prediction import EVENT_DELAY_S, Prediction, is_raced
+from router.proxy.prediction import EVENT_DELAY_S, Prediction, cut_chain, is_raced
 from router.proxy.refusal import refusal
 from router.proxy.sse import Usage
 from wire.ids import RequestId, SessionId, Target
 
 _log = logging.getLogger("dovecote.proxy")
 _NO_USAGE = Usage()
+#: Outcomes of a prediction that tell whether look-ups and events mean the same.
+_COMPARABLE = frozenset({Accuracy.EXACT, Accuracy.UNEXPLAINED, Accuracy.BELIEVED})
 
 
 class RunningRequests:
@@ -96,9 +98,10 @@ class Attempt:
             UnknownModelError: No rank serves its model.
         """
         started_s = self._clock()
+        chain = self._prompt.plain
         overlaps = self._parts.reuse.find_reuse(self._prompt.chains) if self._prompt.chains else {}
+        options = {} if chain is None else self._parts.reuse.find_options(chain, self._prompt.pairs, overlaps)
         guesses = self._guess_reuse()
-        chain = self._prompt.chains[0] if self._prompt.chains else None
         arrival = RequestArrived(
             now_s=started_s,
             request_id=self._request_id,
@@ -112,6 +115,7 @@ class Attempt:
             chain_block_tokens=0 if chain is None else chain.block_tokens,
             credit=self._prompt.credit,
             approximate=frozenset(guesses),
+            options=options,
         )
         (instruction,) = self._parts.placer.handle(arrival)
         self._parts.metrics.decision.observe(self._clock() - started_s)
@@ -178,14 +182,7 @@ class Attempt:
         if self._prompt.uncredited is not None and not self._excluded:
             self._parts.metrics.uncredited.labels(self._prompt.uncredited).inc()
         self._target = target
-        self._prediction = Prediction(
-            chain=self._find_chain(target),
-            predicted_tokens=decision.predicted_cached_tokens,
-            trust=Trust.PARTIAL if self._prompt.is_partial else self._parts.reuse.find_trust(target),
-            position=self._parts.reuse.find_position(target),
-            peers=[],
-            is_approximate=self._parts.prompts.approximate.admits(target.worker),
-        )
+        self._prediction = self._predict(target, decision.predicted_cached_tokens)
         self._parts.fleet.count_placed(target.worker)
         self._first_byte_s = None
         self._running.add(target, self._request_id, self._prediction)
@@ -195,12 +192,34 @@ class Attempt:
         _log_placement(decision)
         return target
 
+    def _predict(self, target: Target, predicted_tokens: int) -> Prediction:
+        reuse, chain = self._parts.reuse, self._find_chain(target)
+        is_pairs = chain is not None and chain is self._prompt.pairs
+        return Prediction(
+            chain=chain,
+            predicted_tokens=predicted_tokens,
+            trust=Trust.PARTIAL if self._prompt.is_partial else reuse.find_trust(target),
+            position=reuse.find_position(target),
+            peers=[],
+            is_approximate=self._parts.prompts.approximate.admits(target.worker),
+            slack_tokens=max(chain.by_size) if chain is not None and is_pairs else 0,
+            is_believed=reuse.has_beliefs(target),
+        )
+
     def _find_chain(self, target: Target) -> BlockChain | None:
-        """The prompt's chain in the block size of a rank."""
+        """The prompt's chain in the namespace of a rank."""
         rank = self._parts.placer.fleet.find(target)
-        size = None if rank is None else rank.facts.block_tokens
-        chains = self._prompt.chains
-        return next((chain for chain in chains if chain.block_tokens == size), chains[0] if chains else None)
+        is_pairs = rank is not None and rank.facts.is_bigram
+        return self._prompt.pairs if is_pairs else self._prompt.plain
+
+    def _count_new_blocks(self, target: Target, chain: BlockChain, actual_tokens: int) -> int:
+        """Full blocks that a rank had to compute; 0 while no block size is known."""
+        if self._prompt.rehash is not None:
+            return 0
+        rank = self._parts.placer.fleet.find(target)
+        said = None if rank is None else rank.facts.block_tokens
+        size = said if said in chain.by_size else max(chain.by_size)
+        return len(chain.by_size[size]) - actual_tokens // size
 
     def _judge(self, target: Target, prediction: Prediction, actual_tokens: int, now_s: float) -> None:
         """Hold the prediction against the engine's count; a difference waits for events still under way."""
@@ -212,10 +231,10 @@ class Attempt:
         counters.predicted_cached.inc(prediction.predicted_tokens)
         if prediction.chain is None:
             return
-        new_blocks = len(prediction.chain.hashes) - actual_tokens // prediction.chain.block_tokens
+        new_blocks = self._count_new_blocks(target, prediction.chain, actual_tokens)
         self._parts.reuse.expect_blocks(target, new_blocks, prediction.position)
         if actual_tokens == prediction.predicted_tokens:
-            self._conclude(prediction, actual_tokens, raced=False)
+            self._conclude(target, prediction, actual_tokens, raced=False)
             return
         until_s = (now_s if self._first_byte_s is None else self._first_byte_s) + EVENT_DELAY_S
         wait_s = max(0.0, until_s - now_s)
@@ -224,20 +243,45 @@ class Attempt:
         )
 
     def _judge_difference(self, target: Target, prediction: Prediction, actual_tokens: int, until_s: float) -> None:
+        if self._prompt.rehash is not None:
+            # The engine has told its block size since.
+            chains = self._prompt.rehash()
+            prediction.chain = chains[-1] if prediction.chain is self._prompt.pairs else chains[0]
         evidence = self._parts.reuse.find_evidence(target, prediction.position, until_s)
-        accuracy = self._conclude(prediction, actual_tokens, raced=is_raced(prediction, actual_tokens, evidence))
+        raced = is_raced(prediction, actual_tokens, evidence)
+        accuracy = self._conclude(target, prediction, actual_tokens, raced=raced)
         if accuracy is Accuracy.UNEXPLAINED:
             _log.warning(
                 "prediction_unexplained request=%s worker=%s dp_rank=%d predicted_tokens=%d actual_tokens=%d",
                 self._request_id, target.worker, target.dp_rank, prediction.predicted_tokens, actual_tokens,
             )  # fmt: skip
+        if not raced and prediction.is_believed and prediction.chain is not None:
+            known = max(prediction.predicted_tokens, actual_tokens)
+            self._parts.reuse.correct(target, cut_chain(prediction.chain, known), actual_tokens)
 
-    def _conclude(self, prediction: Prediction, actual_tokens: int, *, raced: bool) -> Accuracy:
+    def _conclude(self, target: Target, prediction: Prediction, actual_tokens: int, *, raced: bool) -> Accuracy:
         accuracy = classify(
-            prediction.predicted_tokens, actual_tokens, trust=prediction.trust, raced=raced, choices=self._choices
+            prediction.predicted_tokens,
+            actual_tokens,
+            trust=prediction.trust,
+            raced=raced,
+            choices=self._choices,
+            slack_tokens=prediction.slack_tokens,
+            believed=prediction.is_believed,
         )
         self._record(accuracy)
+        if accuracy in _COMPARABLE and prediction.trust is Trust.EXACT:
+            self._compare(target, prediction.predicted_tokens, actual_tokens)
         return accuracy
+
+    def _compare(self, target: Target, predicted_tokens: int, actual_tokens: int) -> None:
+        """Predictions that should be exact: a run of differences is told."""
+        kind = self._parts.agreement.record(target, predicted_tokens=predicted_tokens, actual_tokens=actual_tokens)
+        if kind is not None:
+            _log.warning(
+                "prediction_disagreement worker=%s dp_rank=%d kind=%s predicted_tokens=%d actual_tokens=%d",
+                target.worker, target.dp_rank, kind.value, predicted_tokens, actual_tokens,
+            )  # fmt: skip
 
     def _record(self, accuracy: Accuracy) -> None:
         self._parts.metrics.predictions.labels(accuracy.value).inc()

@@ -7,6 +7,8 @@ import msgspec
 
 from prefix_index import BlockChain
 from prefix_index.trust import Trust
+from router.fleet.agreement import Agreement
+from router.fleet.tiers import ReuseOption
 from router.metrics import RouterMetrics
 from router.placement.placer import Placer
 from router.prompt import PromptCatalogue
@@ -22,6 +24,17 @@ class ReusePort(Protocol):
 
     def find_reuse(self, chains: tuple[BlockChain, ...]) -> dict[Target, int]:
         """Tokens each rank can be credited with."""
+
+    def find_options(
+        self, plain: BlockChain, pairs: BlockChain | None, reuse: dict[Target, int]
+    ) -> dict[Target, tuple[ReuseOption, ...]]:
+        """Ways to serve a prompt on ranks of which more than the device cache counts."""
+
+    def correct(self, target: Target, chain: BlockChain, cached_tokens: int) -> None:
+        """An engine's count settles what is believed of groups that its events do not tell of."""
+
+    def has_beliefs(self, target: Target) -> bool:
+        """Whether a rank's credit rests on such groups."""
 
     def find_trust(self, target: Target) -> Trust:
         """How far a rank's credit can be believed."""
@@ -77,6 +90,8 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     upstream: Upstream
     metrics: RouterMetrics
     limits: ProxyLimits
+    #: Whether predictions and answers agree, a rank.
+    agreement: Agreement = msgspec.field(default_factory=Agreement)
     #: Beginnings of bodies that were checked.
     known_bodies: KnownBodies = msgspec.field(default_factory=KnownBodies)
     #: Conversations of requests that name none.

@@ -1,8 +1,9 @@
 """What was predicted of a request's cached tokens, and whether events explain that it turned out otherwise. Pure.
 
 Made at the decision, judged when the engine has said how many tokens it found. A difference counts as raced only
-on evidence: the very block at which prediction and answer part was stored or removed on that rank in between, the
-rank's cache went as a whole, or a request that ran beside this one computed it.
+on evidence: the very block at which prediction and answer part was stored or removed on that rank in between (of a
+window or recurrent group, some block between the two counts), the rank's cache went as a whole, or a request that ran
+beside this one computed it.
 """
 
 from collections.abc import Set as AbstractSet
@@ -31,6 +32,14 @@ class Evidence(Protocol):
         """Blocks that went."""
 
     @property
+    def gained(self) -> AbstractSet[int]:
+        """Blocks that came in a window or recurrent group, or another tier."""
+
+    @property
+    def lost(self) -> AbstractSet[int]:
+        """Blocks that went there."""
+
+    @property
     def cleared(self) -> bool:
         """Whether everything went."""
 
@@ -38,7 +47,7 @@ class Evidence(Protocol):
 class Prediction(msgspec.Struct, kw_only=True):
     """One prediction and what is needed to judge it."""
 
-    #: Prompt in the block size of the rank; None where no credit was possible.
+    #: Prompt in the rank's namespace and every block size known; None where no credit was possible.
     chain: BlockChain | None
     predicted_tokens: int
     trust: Trust
@@ -48,6 +57,10 @@ class Prediction(msgspec.Struct, kw_only=True):
     peers: list[BlockChain]
     #: A guess from chunks of text, whose outcome is learned and not judged.
     is_approximate: bool = False
+    #: Tokens that may be too many, because events do not tell all of what the engine compares.
+    slack_tokens: int = 0
+    #: It rests on groups that the rank's events do not tell of.
+    is_believed: bool = False
 
     def add_peer(self, other: "Prediction") -> None:
         """Another request was placed on the rank, before or after this one."""
@@ -57,6 +70,16 @@ class Prediction(msgspec.Struct, kw_only=True):
             self.peers.append(other.chain)
 
 
+def cut_chain(chain: BlockChain, token_count: int) -> BlockChain:
+    """The prompt's first tokens, in every block size; a boundary at `token_count` can still be reused."""
+    return BlockChain(
+        chain.block_tokens,
+        chain.hashes[: token_count // chain.block_tokens],
+        token_count + 1,
+        tuple(cut_chain(other, token_count) for other in chain.others),
+    )
+
+
 def is_raced(prediction: Prediction, actual_tokens: int, evidence: Evidence) -> bool:
     """Whether something that happened after the decision explains the engine's count."""
     chain = prediction.chain
@@ -64,18 +87,27 @@ def is_raced(prediction: Prediction, actual_tokens: int, evidence: Evidence) -> 
         return False
     if evidence.cleared:
         return True
-    # Both counts end at a block; they part at the end of the smaller one.
-    place = min(prediction.predicted_tokens, actual_tokens) // chain.block_tokens
-    if place >= len(chain.hashes):
-        return False
-    if actual_tokens < prediction.predicted_tokens:
-        return chain.hashes[place] in evidence.removed
-    return chain.hashes[place] in evidence.stored or _was_computed_beside(prediction, chain, actual_tokens)
+    low, high = sorted((prediction.predicted_tokens, actual_tokens))
+    is_more = actual_tokens > prediction.predicted_tokens
+    first, group = (evidence.stored, evidence.gained) if is_more else (evidence.removed, evidence.lost)
+    # Hashes of one size are none of another, so that no look at the rank's own size is needed.
+    for size, hashes in chain.by_size.items():
+        # Both counts end at a block; they part at the end of the smaller one.
+        if hashes[low // size : low // size + 1] and hashes[low // size] in first:
+            return True
+        if group and not group.isdisjoint(hashes[low // size : -(-high // size)]):
+            return True
+    return is_more and _was_computed_beside(prediction, chain, actual_tokens)
 
 
 def _was_computed_beside(prediction: Prediction, chain: BlockChain, actual_tokens: int) -> bool:
     """Whether a request beside this one has every block that the engine found; chained hashes: the last one tells."""
-    last = actual_tokens // chain.block_tokens - 1
-    if not 0 <= last < len(chain.hashes):
-        return False
-    return any(last < len(peer.hashes) and peer.hashes[last] == chain.hashes[last] for peer in prediction.peers)
+    for size, hashes in chain.by_size.items():
+        last = actual_tokens // size - 1
+        # A count that ends in the middle of a block of this size is not the rank's.
+        if actual_tokens % size or not 0 <= last < len(hashes):
+            continue
+        beside = (peer.by_size.get(size, ()) for peer in prediction.peers)
+        if any(last < len(others) and others[last] == hashes[last] for others in beside):
+            return True
+    return False

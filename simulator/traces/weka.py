@@ -29,6 +29,8 @@ class WekaRequest(Struct):
     output_tokens: int = field(name="out", default=0)
     hash_ids: list[int] = []
     think_time: float = 0.0
+    #: Seconds on the server; None where the recording does not say.
+    api_time: float | None = None
     duration_ms: float = 0.0
     tool_tokens: int = 0
     system_tokens: int = 0

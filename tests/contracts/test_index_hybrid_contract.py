@@ -46,8 +46,9 @@ def test_a_window_that_starts_with_the_prompt_may_be_short(index):
     assert reuse(index) == 4
 
 
-@pytest.mark.parametrize(("window_tokens", "expected"), [(4, 32), (5, 0), (8, 0)])
+@pytest.mark.parametrize(("window_tokens", "expected"), [(1, 32), (4, 32), (5, 32), (6, 0), (9, 0)])
 def test_a_window_that_begins_inside_a_block_needs_all_of_it(index, window_tokens, expected):
+    """The next token is in its own window: of 5 tokens 4 lie before it (vLLM asks for ceil(4 / 4) blocks)."""
     apply(index, blocks(1, 8, **FULL), blocks(8, 8, **(WINDOW | {"window_tokens": window_tokens})))
     assert reuse(index) == expected
 

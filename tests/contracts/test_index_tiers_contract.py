@@ -160,7 +160,7 @@ def test_a_window_can_be_rebuilt(index):
     apply(index, blocks(1, 8, **FULL), blocks(1, 2, **WINDOW))
     assert index.find_alternatives(chain(), A) == (
         Alternative(Reach.DEVICE, 8),
-        Alternative(Reach.DEVICE, 32, window_tokens=8),
+        Alternative(Reach.DEVICE, 32, window_tokens=7),
     )
 
 
@@ -168,7 +168,7 @@ def test_the_window_of_offloaded_full_attention_can_be_rebuilt(index):
     apply(index, blocks(1, 8, **FULL, **HOST), blocks(1, 1, **WINDOW))
     assert index.find_alternatives(chain(), A) == (
         Alternative(Reach.HOST, 4, (load(4, Reach.HOST, group_idx=1),)),
-        Alternative(Reach.HOST, 32, (load(32, Reach.HOST, group_idx=1),), window_tokens=8),
+        Alternative(Reach.HOST, 32, (load(32, Reach.HOST, group_idx=1),), window_tokens=7),
     )
 
 
@@ -189,7 +189,7 @@ def test_windows_and_states_can_both_be_missing(index):
     window = WINDOW | {"group_idx": 2}
     apply(index, blocks(1, 8, **FULL), blocks(5, 5, **STATE), blocks(1, 2, **window))
     found = index.find_alternatives(chain(), A)
-    assert [(each.reuse_tokens, each.window_tokens, each.replay_tokens) for each in found] == [(20, 8, 0), (32, 8, 12)]
+    assert [(each.reuse_tokens, each.window_tokens, each.replay_tokens) for each in found] == [(20, 7, 0), (32, 7, 12)]
     assert found[-1].recompute_tokens == 12
 
 
@@ -233,7 +233,7 @@ def test_A25_pools_hold_all_pages_of_full_attention_and_the_last_of_a_window(ind
     assert amounts(index, B, prompt) == [(Reach.POOLS, 40)]
     apply(index, removed(9, group_idx=0, **POOL))
     found = index.find_alternatives(chain(prompt), B)
-    assert [(each.reuse_tokens, each.window_tokens) for each in found] == [(40, 8)]
+    assert [(each.reuse_tokens, each.window_tokens) for each in found] == [(40, 7)]
 
 
 def prompt_of(number):

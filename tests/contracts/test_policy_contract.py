@@ -69,7 +69,13 @@ def test_the_same_question_to_a_new_policy_gets_the_same_answer(name, problem, s
     assert build_policy(name).choose(query, ranks, seed) == build_policy(name).choose(query, ranks, seed)
 
 
-@pytest.mark.parametrize("name", ["cache_affinity", "round_robin", "least_load", "session_hash"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "cache_affinity", "round_robin", "least_load", "session_hash", "prefix_threshold", "overlap_linear",
+        "weighted_scores",
+    ],
+)  # fmt: skip
 @few
 @given(problem=problems(), seed=st.integers(0, 100))
 def test_the_order_of_the_list_decides_nothing(name, problem, seed):

@@ -78,6 +78,19 @@ def test_A03_replay_over_live_overlap_is_applied_exactly_once(rank):
     assert rank.reuse(PROMPT) == 16
 
 
+def test_A03_a_replay_that_begins_before_what_was_asked_for_is_applied_exactly_once(rank):
+    rank.live(0, blocks(1, 2))
+    rank.live(1, blocks(3, 3, parent=2))
+    assert rank.live(3, blocks(4, 4, parent=3)).ask_replay_from == 2
+    told = (blocks(1, 2), blocks(3, 3, parent=2), BlockRemoved(block_hashes=(9,)), blocks(4, 4, parent=3))
+    for seq, event in enumerate(told):
+        rank.replay(seq, event)
+    rank.replay_end()
+    assert (rank.stream.last_seq, rank.reuse(PROMPT)) == (3, 16)
+    rank.live(4, BlockRemoved(block_hashes=(3,)))
+    assert rank.reuse(PROMPT) == 8
+
+
 def test_A04_a_replay_without_topic_frames_belongs_to_the_connection(index):
     rank = Rank(index, version="0.16")
     rank.live(1, blocks(2, 2, parent=1))

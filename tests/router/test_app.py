@@ -18,12 +18,12 @@ CONFIG = {"workers": [{"url": "http://127.0.0.1:1", "id": "nobody"}]}
 async def test_the_lifespan_starts_and_ends_every_part():
     router = Router(build_fleet_config(CONFIG, "test"))
     async with router.control.router.lifespan_context(router.control):
-        assert router.events._thread.is_alive()
+        assert router.events.is_alive
         async with httpx.AsyncClient(transport=httpx.ASGITransport(app=router), base_url="http://r") as client:
             assert (await client.get("/health")).status_code == 503
             page = (await client.get("/metrics")).text
             assert 'dovecote_router_worker_healthy{worker="nobody"} 0.0' in page
-    assert not router.events._thread.is_alive()
+    assert not router.events.is_alive
     assert router._upstream.inner._session.closed
 
 

@@ -101,7 +101,7 @@ def test_a_worker_is_named_by_host_and_port_unless_it_has_a_name():
             ONE + "polcy: {}",
             (
                 "fleet.yaml: polcy: {}: unknown key; did you mean 'policy'? valid here: limits, listen, model, policy, "
-                "probes, sessions, timeouts, tokenizer, workers"
+                "probes, redis, sessions, timeouts, tokenizer, workers"
             ),
         ),
         (

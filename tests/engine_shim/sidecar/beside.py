@@ -14,9 +14,10 @@ from engine_shim.sidecar.app import build_app
 from engine_shim.sidecar.service import SidecarService, SidecarSettings
 from prefix_index import NaivePrefixIndex
 from router.control.facts import find_rank_events, read_sidecar_facts
-from router.events import EventFeed, RankSource
+from router.events import EventFeed, FeedLimits, RankSource
 from wire.frames import encode_replay, encode_replay_end, parse_replay_request
 from wire.ids import Target, WorkerId
+from wire.redis_entries import name_stream
 
 MODEL = "capture"
 LIMIT_S = 15
@@ -170,9 +171,9 @@ def sidecar_beside(engine, **settings):
 class RouterSide:
     """A router's feed that follows a sidecar."""
 
-    def __init__(self, url):
+    def __init__(self, url, **arguments):
         self.index = NaivePrefixIndex()
-        self.feed = EventFeed(self.index, replay_limit_s=2.0)
+        self.feed = EventFeed(self.index, limits=FeedLimits(replay_limit_s=2.0), **arguments)
         self.feed.start()
         info = wait_until(lambda: httpx.get(f"{url}/server_info").json(), "the sidecar's facts")
         self.facts = read_sidecar_facts(info, None, url=url)
@@ -185,6 +186,8 @@ class RouterSide:
             RankSource(
                 target=Target(WorkerId("w"), rank), model=self.facts.models[0], endpoint=found.endpoint,
                 replay_endpoint=found.replay_endpoint, topic=found.topic, snapshot_url=found.snapshot_url,
+                is_bigram=self.facts.is_bigram,
+                redis_stream=None if self.facts.redis_name is None else name_stream(self.facts.redis_name, rank),
             )
         )  # fmt: skip
 
@@ -192,5 +195,5 @@ class RouterSide:
         return next(view for view in self.feed.to_views() if view.target.dp_rank == rank)
 
     def records(self, rank=0):
-        with self.feed._lock:
+        with self.feed._ranks._lock:
             return set(self.index.dump(Target(WorkerId("w"), rank)))

@@ -31,8 +31,8 @@ def bench(context):
                 return stack.enter_context(sidecar_beside(engine, **settings))
 
             @staticmethod
-            def router(url):
-                router = RouterSide(url)
+            def router(url, **arguments):
+                router = RouterSide(url, **arguments)
                 stack.callback(router.feed.stop)
                 return router
 

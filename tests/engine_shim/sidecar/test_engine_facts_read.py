@@ -30,13 +30,17 @@ def test_an_engine_that_connects_finds_the_sidecar_bound():
     ("answers", "words"),
     [
         ((None, MODELS, None, None), "publishes no cache events"),
-        (({"speculative_algorithm": "EAGLE"}, MODELS, SOURCES, None), "token pairs"),
         ((None, {"data": []}, SOURCES, None), "names no model"),
         (({"dp_size": 2}, MODELS, SOURCES, None), "event sockets of 1"),
     ],
 )
 def test_an_engine_that_cannot_be_mirrored_is_said_so_in_words(answers, words):
     assert words in read_engine(*answers, url=URL)
+
+
+def test_an_engine_with_eagle_drafts_has_keys_of_token_pairs():
+    assert read_engine({"speculative_algorithm": "EAGLE3"}, MODELS, SOURCES, None, url=URL).is_bigram
+    assert not read_engine(None, MODELS, SOURCES, None, url=URL).is_bigram
 
 
 @given(JSON, JSON, JSON, st.none() | st.text(max_size=60))

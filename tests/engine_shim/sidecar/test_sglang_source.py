@@ -48,16 +48,21 @@ class Scheduler:
         )
         self.batches = 0
 
+    def use_pairs(self):
+        """As with EAGLE drafts."""
+        self.tree.is_eagle = True
+
     def key(self, prompt):
         return self.radix.RadixKey(prompt, None)
 
     def cached(self, prompt):
         """Tokens that the tree has; a prompt's last token is always computed."""
-        head = prompt[: (len(prompt) - 1) // PAGE_TOKENS * PAGE_TOKENS]
+        head = prompt[:-1]
         return len(self.tree.match_prefix(self.base.MatchPrefixParams(key=self.key(head))).device_indices)
 
     def serve(self, prompt):
-        whole = prompt[: len(prompt) // PAGE_TOKENS * PAGE_TOKENS]
+        pages = (len(prompt) - self.tree.is_eagle) // PAGE_TOKENS * PAGE_TOKENS
+        whole = prompt[: pages + self.tree.is_eagle]
         self.tree.insert(self.base.InsertParams(key=self.key(whole), value=self.torch.arange(len(whole))))
         self.publish()
 
@@ -121,6 +126,34 @@ def test_a_router_behind_a_sidecar_of_sglang_predicts_what_its_tree_has(schedule
         if rng.random() < 0.03:
             served.reset()
     assert hits > 25
+
+
+def test_A19_keys_of_token_pairs_are_looked_up_in_their_own_namespace(scheduler, bench):
+    engine, served = scheduler
+    engine.answers["/server_info"]["speculative_algorithm"] = "EAGLE3"
+    served.use_pairs()
+    url, service = bench.sidecar(engine, model=MODEL)
+    wait_until(lambda: service.is_ready, "the mirror")
+    router = bench.router(url)
+    assert router.facts.is_bigram
+    (target,) = (view.target for view in router.feed.to_views())
+    rng = random.Random(6)
+    exact, slack = 0, 0
+    served.publish()
+    for _ in range(60):
+        prompt = [*range(rng.choice((0, 8, 24, 39))), *(rng.randrange(3) + 1_000 for _ in range(rng.randrange(1, 20)))]
+        wait_until(lambda: not served.batches or in_step(router, service, served), "a router in step")
+        hashes = tuple(block_hashes(prompt, PAGE_TOKENS, namespace_seed(MODEL, bigram=True)))
+        predicted = router.feed.find_reuse((BlockChain(PAGE_TOKENS, hashes, len(prompt) - 1),)).get(target, 0)
+        # Whether a last block is the prompt's is told by the block after it.
+        assert predicted - served.cached(prompt) in (0, PAGE_TOKENS)
+        exact += predicted == served.cached(prompt) > 0
+        slack += predicted != served.cached(prompt)
+        served.serve(prompt)
+    assert exact > 20
+    assert 0 < slack < exact
+    plain = BlockChain(PAGE_TOKENS, tuple(block_hashes(range(40), PAGE_TOKENS, namespace_seed(MODEL))), 40)
+    assert target not in router.feed.find_reuse((plain,))
 
 
 def in_step(router, service, served):

@@ -9,7 +9,7 @@ from wire.dialects import sglang, vllm
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
 from wire.frames import encode_live
 from wire.hints import KvAction, KvHints, encode_hints
-from wire.snapshot import SnapshotEnd, SnapshotHeader, SnapshotReader
+from wire.snapshot import SnapshotEnd, SnapshotHeader, SnapshotReader, to_records
 
 
 def stored(first, count=1, *, salt=0, **fields):
@@ -55,9 +55,11 @@ def test_a_router_behind_a_sidecar_holds_what_the_engine_said_before_and_after_i
     wait_until(lambda: blocks(service) == 3)
     router = bench.router(url)
     wait_until(lambda: router.view().trust.value == "exact" and router.view().blocks == 3, "an exact router")
-    assert router.feed._ranks[router.view().target].counters.snapshots_loaded == 1
+    assert router.view().snapshots_loaded == 1
     play(stored(3), BlockRemoved(block_hashes=(102,)))
-    wait_until(lambda: blocks(service) == 3 and router.view().blocks == 3)
+    wait_until(lambda: service.hub.to_views()[0].engine_seq == play.seq - 1)
+    wait_until(lambda: router.view().last_seq == service.hub.to_views()[0].next_seq - 1)
+    assert (blocks(service), router.view().blocks) == (3, 3)
     assert router.records() == set(service.hub._index.dump(service.hub._mirrors[0].holder))
 
 
@@ -209,7 +211,7 @@ def read_snapshot(url):
     parts = list(reader.feed(httpx.get(f"{url}/snapshot/0").content))
     assert isinstance(parts[0], SnapshotHeader)
     assert isinstance(parts[-1], SnapshotEnd)
-    return parts[0], [record for part in parts[1:-1] for record in part]
+    return parts[0], [record for part in parts[1:-1] for run in part for record in to_records(run)]
 
 
 def test_A26_every_rank_of_an_engine_is_mirrored_on_a_port_of_its_own(bench):

@@ -82,13 +82,22 @@ def test_vllm_ranks_without_an_address_have_no_events():
     [
         ({"kv_events": None}, "publishes no cache events"),
         ({"kv_events": {"endpoint_port_base": "x"}}, "endpoint_port_base"),
-        ({"kv_events": SGLANG["kv_events"], "speculative_algorithm": "EAGLE3"}, "token pairs"),
     ],
 )
 def test_why_there_are_no_events_is_said_in_words(info, words):
     facts = read_facts(info, MODELS, None, url=URL)
     assert facts.events is None
     assert words in facts.events_absent
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "expected"),
+    [("EAGLE", True), ("eagle3", True), ("FROZEN_KV_MTP", True), ("NGRAM", False), (None, False), (7, False)],
+)
+def test_A19_keys_of_token_pairs_are_known_by_the_drafts_an_engine_runs(algorithm, expected):
+    facts = read_facts(SGLANG | {"speculative_algorithm": algorithm}, MODELS, None, url=URL)
+    assert facts.is_bigram is expected
+    assert facts.events is not None
 
 
 def test_a_contradicting_dp_size_is_refused_with_both_values():

@@ -21,6 +21,15 @@ def test_changes_of_nothing_are_not_kept():
     assert log.position == 0
 
 
+def test_what_window_groups_and_other_tiers_gained_and_lost_is_kept_apart():
+    log = ChangeLog()
+    log.record(Change(touched=(1, 2)), 1.0)
+    log.record(Change(stored=(3,), touched=(4,)), 1.0)
+    log.record(Change(touched=(2,)), 1.0, is_gain=False)
+    evidence = log.find_since(0, until_s=1.0)
+    assert (evidence.gained, evidence.lost, evidence.stored) == ({1, 2, 4}, {2}, {3})
+
+
 def test_a_cleared_cache_is_evidence():
     log = ChangeLog()
     log.record(Change(cleared=True), 1.0)

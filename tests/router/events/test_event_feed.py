@@ -10,7 +10,7 @@ from publisher_fake import BLOCK_TOKENS, Publisher, removed, stored, tokens
 
 from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
 from prefix_index.trust import Trust
-from router.events import EventFeed, RankSource
+from router.events import EventFeed, FeedLimits, RankSource
 from router.metrics import RouterMetrics
 from wire.block_hash import namespace_seed
 from wire.ids import Target, WorkerId
@@ -151,7 +151,7 @@ def test_a_gap_is_filled_by_a_replay_exactly_once(fleet):
 
 
 def test_a_replay_that_nobody_answers_ends_in_time_and_trust_falls():
-    with running_fleet(replay_limit_s=0.3) as fleet:
+    with running_fleet(limits=FeedLimits(replay_limit_s=0.3)) as fleet:
         engine = fleet.publisher(answers=False)
         fleet.follow(engine)
         fleet.wait_until_connected(engine)
@@ -165,7 +165,7 @@ def test_a_replay_that_nobody_answers_ends_in_time_and_trust_falls():
 
 
 def test_a_stream_that_lost_events_is_read_again_from_the_start_when_it_can_be():
-    with running_fleet(replay_limit_s=0.2, retry_pause_s=0.1) as fleet:
+    with running_fleet(limits=FeedLimits(replay_limit_s=0.2, retry_pause_s=0.1)) as fleet:
         engine = fleet.publisher(answers=False)
         fleet.follow(engine)
         fleet.wait_until_connected(engine)
@@ -322,7 +322,7 @@ def test_stopping_ends_the_thread_with_streams_open(fleet):
     fleet.follow(engine)
     fleet.wait_until_connected(engine)
     fleet.feed.stop()
-    assert not fleet.feed._thread.is_alive()
+    assert not fleet.feed.is_alive
 
 
 def test_a_rank_that_moves_keeps_its_counters_and_starts_without_credit(fleet):

@@ -19,6 +19,11 @@ from router.placement.accuracy import Accuracy, classify
         (0, 80, {"trust": Trust.LOST}, Accuracy.LOWER_BOUND),
         (64, 48, {"trust": Trust.PARTIAL}, Accuracy.UNEXPLAINED),
         (64, 80, {}, Accuracy.UNEXPLAINED),
+        (64, 48, {"slack_tokens": 16}, Accuracy.UPPER_BOUND),
+        (64, 32, {"slack_tokens": 16}, Accuracy.UNEXPLAINED),
+        (64, 80, {"slack_tokens": 16}, Accuracy.UNEXPLAINED),
+        (64, 32, {"believed": True}, Accuracy.BELIEVED),
+        (64, 32, {"believed": True, "raced": True}, Accuracy.RACED),
     ],
 )
 def test_a_prediction_falls_into_the_class_of_its_reason(predicted, actual, more, accuracy):

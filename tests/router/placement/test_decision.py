@@ -103,6 +103,7 @@ def test_a_record_is_plain_json():
         "total_s": 0.5,
         "is_home": True,
         "predicted_overlap_tokens": 0,
+        "options": [],
     }
 
 

@@ -23,5 +23,16 @@ def test_an_unknown_name_is_answered_with_the_valid_ones(name, guess):
         build_policy(name)
     assert str(caught.value) == (
         f"policy catalogue: policy.name: '{name}': {guess}valid here: cache_affinity, round_robin, random, least_load, "
-        "session_hash"
+        "session_hash, power_of_two, prefix_threshold, overlap_linear, weighted_scores"
     )
+
+
+def test_knobs_of_a_baseline_are_taken_as_text_and_unknown_ones_are_answered_with_the_valid_ones():
+    policy = build_policy("overlap_linear", settings={"prefill_load_scale": "4"})
+    assert policy._settings.prefill_load_scale == 4.0
+    with pytest.raises(ConfigError, match=r"overlap_linear\.scale: .*valid here: prefill_load_scale"):
+        build_policy("overlap_linear", settings={"scale": "4"})
+    with pytest.raises(ConfigError, match="weighted_scores"):
+        build_policy("weighted_scores", settings={"queue": "much"})
+    with pytest.raises(ConfigError, match="round_robin has no knobs"):
+        build_policy("round_robin", settings={"queue": "1"})

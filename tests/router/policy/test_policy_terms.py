@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.config import Coefficients
+from router.fleet.tiers import ReuseOption, TierLinks
 from router.policy.balance import BalanceTerm
 from router.policy.base import PlacementQuery, RankView
 from router.policy.decode import DecodeTerm
@@ -51,6 +52,22 @@ def test_prefill_grows_with_what_is_new_and_with_what_it_attends_to():
 def test_prefill_in_two_parts_costs_as_much_as_in_one():
     whole = prefill_s(1_000, 1_000, COSTS)
     assert prefill_s(400, 400, COSTS) + prefill_s(600, 1_000, COSTS) == pytest.approx(whole)
+
+
+def test_reuse_is_the_cheapest_way_to_serve_the_prompt_that_the_engine_takes():
+    term = ReuseTerm(COSTS)
+    links = TierLinks(host_bytes_per_s=1e6, pool_bytes_per_s=1e5)
+    host = ReuseOption(reach="host", reuse_tokens=900, host_tokens=900, host_bytes=10_000)
+    pool = ReuseOption(reach="pools", reuse_tokens=900, pool_tokens=900, pool_bytes=1_000_000)
+    rebuilt = ReuseOption(reach="device", reuse_tokens=900, window_tokens=100)
+    unknown = ReuseOption(reach="host", reuse_tokens=900, host_tokens=900, host_bytes=None)
+    cold_s, tail_s = term.cost_s(query(), view()), prefill_s(100, 1_000, COSTS)
+    assert term.cost_s(query(), view(options=(host, pool), links=links)) == pytest.approx(0.01 + tail_s)
+    assert term.cost_s(query(), view(options=(pool, unknown, rebuilt), links=links)) == cold_s
+    computing = TierLinks(recomputes=True)
+    assert term.cost_s(query(), view(options=(rebuilt,), links=computing)) == pytest.approx(
+        prefill_s(200, 1_000, COSTS)
+    )
 
 
 def test_reuse_is_the_prefill_of_what_the_rank_lacks_at_the_measured_pace():

@@ -65,13 +65,39 @@ def catalogue():
     catalogue.close()
 
 
-async def test_a_prompt_has_one_chain_a_block_size_smallest_first(catalogue, prompter):
+async def test_a_prompt_has_one_chain_in_all_block_sizes_smallest_first(catalogue, prompter):
     catalogue.put("m", ModelPrompts(prompter, "m"))
     for size_bytes in (10, 100_000):
         prepared = await catalogue.prepare("m", PromptInput(prompt="word " * 100), size_bytes)
-        assert [chain.block_tokens for chain in prepared.chains] == [4, 16]
+        assert [list(chain.by_size) for chain in prepared.chains] == [[16, 4]]
+        assert prepared.plain.block_tokens == 4
         assert prepared.uncredited is None
         assert prepared.prompt_tokens == prepared.chains[0].token_count
+
+
+async def test_before_an_engine_told_its_block_size_a_prompt_has_a_chain_that_is_made_anew_later(prompter):
+    sizes = set()
+    catalogue = PromptCatalogue(block_sizes=lambda: sizes)
+    catalogue.put("m", ModelPrompts(prompter, "m"))
+    prepared = await catalogue.prepare("m", PromptInput(prompt="word " * 100), 10)
+    assert prepared.plain.block_tokens == 16
+    sizes.add(8)
+    (chain,) = prepared.rehash()
+    assert chain.block_tokens == 8
+    assert (await catalogue.prepare("m", PromptInput(prompt="word " * 100), 10)).rehash is None
+    catalogue.close()
+
+
+async def test_A19_where_an_engine_has_keys_of_pairs_a_prompt_has_a_chain_of_their_namespace(prompter):
+    catalogue = PromptCatalogue(block_sizes=lambda: {4}, has_bigram=lambda: True)
+    catalogue.put("m", ModelPrompts(prompter, "m"))
+    prepared = await catalogue.prepare("m", PromptInput(prompt="word " * 100), 10)
+    seed = namespace_seed("m", bigram=True)
+    ids = prompter.prepare(PromptInput(prompt="word " * 100)).token_ids
+    assert prepared.pairs.hashes == tuple(block_hashes(ids, 4, seed))
+    assert prepared.pairs.token_count == prepared.plain.token_count - 1
+    assert not set(prepared.pairs.hashes) & set(prepared.plain.hashes)
+    catalogue.close()
 
 
 async def test_without_a_tokenizer_length_is_an_estimate_and_credit_is_none(catalogue):

@@ -92,6 +92,17 @@ def test_only_tokens_that_end_where_their_text_ends_are_cuts():
         assert list(segmented.encode(text)) == model.encode(text, add_special_tokens=False).ids
 
 
+def test_a_token_that_swallows_blanks_behind_it_is_no_cut_and_the_others_still_are():
+    plain = [AddedToken(f"<{name}>", normalized=False) for name in "abcde"]
+    swallowing = [AddedToken("<y>", normalized=False, rstrip=True), AddedToken("<z>", normalized=False, lstrip=True)]
+    model = train(None, pre_tokenizers.ByteLevel(add_prefix_space=False), [*plain, *swallowing])
+    segmented = Segmented(model)
+    assert segmented.is_incremental
+    assert segmented.cuts.contents == {token.content for token in plain}
+    for text in ("<a>  word<y>  word<z>", "x <z><y> \n<e> hello", "<y> <y>  <a>", "  <z>  <y>"):
+        assert list(segmented.encode(text)) == model.encode(text, add_special_tokens=False).ids
+
+
 def test_the_cache_is_bounded_and_drops_what_was_not_used_longest():
     cache = SegmentCache(limit_tokens=20)
     for name in "abc":

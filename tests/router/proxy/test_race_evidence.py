@@ -3,7 +3,7 @@
 from prefix_index import BlockChain
 from prefix_index.trust import Trust
 from router.events.changes import Evidence
-from router.proxy.prediction import MAX_PEERS, Prediction, is_raced
+from router.proxy.prediction import MAX_PEERS, Prediction, cut_chain, is_raced
 
 CHAIN = BlockChain(block_tokens=16, hashes=(1, 2, 3, 4), token_count=70)
 
@@ -28,6 +28,29 @@ def test_less_than_predicted_is_explained_by_that_block_having_gone():
     assert not is_raced(predict(48), 32, Evidence(removed=frozenset({4})))
     assert not is_raced(predict(48), 32, Evidence(stored=frozenset({3})))
     assert is_raced(predict(48), 0, Evidence(cleared=True))
+
+
+def test_a_window_block_that_came_or_went_between_the_counts_explains_them():
+    assert is_raced(predict(64), 16, Evidence(lost=frozenset({3})))
+    assert is_raced(predict(16), 64, Evidence(gained=frozenset({3})))
+    # What lies outside of the two counts decides nothing, nor does what went the other way.
+    assert not is_raced(predict(64), 16, Evidence(lost=frozenset({1})))
+    assert not is_raced(predict(16), 32, Evidence(gained=frozenset({3})))
+    assert not is_raced(predict(64), 16, Evidence(gained=frozenset({3})))
+
+
+def test_evidence_counts_in_the_block_size_of_the_rank():
+    chain = BlockChain(16, (1, 2, 3, 4), 70, (BlockChain(32, (11, 12), 70),))
+    assert is_raced(predict(32, chain), 64, Evidence(stored=frozenset({12})))
+    assert not is_raced(predict(32, chain), 64, Evidence(stored=frozenset({11})))
+    prediction = predict(0, chain)
+    prediction.add_peer(predict(0, BlockChain(16, (1, 7), 70, (BlockChain(32, (11,), 70),))))
+    assert is_raced(prediction, 32, Evidence())
+
+
+def test_a_chain_is_cut_in_every_block_size():
+    chain = BlockChain(16, (1, 2, 3, 4), 70, (BlockChain(32, (11, 12), 70),))
+    assert cut_chain(chain, 48) == BlockChain(16, (1, 2, 3), 49, (BlockChain(32, (11,), 49),))
 
 
 def test_a_request_beside_it_explains_only_what_it_has_too():

@@ -10,10 +10,10 @@ from msgspec.structs import replace
 from typer.testing import CliRunner
 
 from prefix_index import Change, NaivePrefixIndex
+from prefix_index.base import CopyRule
 from prefix_index.components import STANDARD, State, Window
 from prefix_index.hashing import native_available
 from prefix_index.native import NativePrefixIndex
-from prefix_index.residency import CopyRule
 from router.recordings.capture import CaptureError, read_capture
 from router.recordings.check import Class, RecordingCheck
 from router.recordings.command import recordings

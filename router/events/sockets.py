@@ -1,0 +1,255 @@
+"""The thread that reads all event sockets.
+
+Opens, polls, reads and closes; what a message means is its ranks' business (`RankTable`), which may wish for a replay
+or a snapshot. A socket that fails loses its rank's credit, never the thread.
+"""
+
+import logging
+import queue
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Protocol
+
+import zmq
+
+from router.events.link import RankLink, read_frames
+from router.events.rank import Wish
+from router.fleet.source import RankSource
+from wire.ids import Target, WorkerId
+
+_log = logging.getLogger("dovecote.events")
+#: Longest sleep of the thread, so that deadlines are seen in time.
+_POLL_S = 0.2
+_REOPEN_PAUSE_S = 0.2
+
+
+class RankTable(Protocol):
+    """The ranks as their sockets drive them. Every verb takes the lock for itself alone."""
+
+    def on_opened(self, source: RankSource) -> None:
+        """The sockets of a rank are open."""
+
+    def on_frames(self, target: Target, frames: Sequence[bytes], *, is_replay: bool) -> Wish | None:
+        """A message came."""
+
+    def on_connection(self, target: Target, *, lost: bool, stands: bool) -> Wish | None:
+        """The connection was lost, or stands (again)."""
+
+    def on_replay_failed(self, target: Target) -> Wish | None:
+        """A replay could not be asked for."""
+
+    def on_tick(self, target: Target) -> tuple[bool, Wish | None]:
+        """Time passed; whether a replay was given up for it."""
+
+    def on_defect(self, target: Target) -> None:
+        """Reading the rank raised."""
+
+
+class SocketThread:
+    """Sockets of all ranks. Start once, stop once; commands may come from any thread."""
+
+    def __init__(
+        self,
+        table: RankTable,
+        fetch_snapshot: Callable[[Target, int], None],
+        *,
+        clock: Callable[[], float],
+        on_reconnect: Callable[[WorkerId], None],
+    ) -> None:
+        """Make the thread.
+
+        Args:
+            table: Whom to tell.
+            fetch_snapshot: Fetches a rank's snapshot soon, under a ticket.
+            clock: Monotonic time.
+            on_reconnect: Called in the thread when a worker's event connection breaks or stands anew.
+        """
+        self._table = table
+        self._fetch_snapshot = fetch_snapshot
+        self._clock = clock
+        self._on_reconnect = on_reconnect
+        self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+        self._waker, self._woken = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="dovecote-events", daemon=True)
+        # What follows belongs to the thread alone.
+        self._poller = zmq.Poller()
+        self._links: dict[Target, RankLink] = {}
+        #: Ranks whose sockets could not be opened, and when to try again.
+        self._refused: dict[Target, tuple[RankSource, float]] = {}
+        self._owners: dict[Any, tuple[Target, str]] = {}
+
+    @property
+    def is_alive(self) -> bool:
+        """Whether it runs."""
+        return self._thread.is_alive()
+
+    def start(self) -> None:
+        """Start the thread."""
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Close every socket and end the thread; returns when it has ended."""
+        self._stopping = True
+        self._wake()
+        if self._thread.is_alive():
+            self._thread.join()
+        self._waker.close()
+        self._woken.close()
+
+    def open(self, source: RankSource) -> None:
+        """Open the sockets of a rank soon, anew where there are some."""
+        self._command(lambda: self._open(source))
+
+    def close(self, target: Target) -> None:
+        """Close the sockets of a rank soon."""
+        self._command(lambda: self._close(target))
+
+    def ask(self, target: Target, wish: Wish) -> None:
+        """Carry out a rank's wish soon."""
+        self._command(lambda: self._ask(target, wish))
+
+    def _command(self, command: Callable[[], None]) -> None:
+        self._commands.put(command)
+        self._wake()
+
+    def _wake(self) -> None:
+        try:
+            self._waker.send(b"\0")
+        except (BlockingIOError, OSError):
+            # Already awake, or already stopped.
+            return
+
+    def _run(self) -> None:
+        context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
+        self._context = context
+        self._poller.register(self._woken, zmq.POLLIN)
+        try:
+            while not self._stopping:
+                for ready, _ in self._poller.poll(int(_POLL_S * 1_000)):
+                    self._serve(ready)
+                self._expire()
+        finally:
+            for target in list(self._links):
+                self._close(target)
+            context.destroy(linger=0)
+
+    def _serve(self, ready: Any) -> None:
+        if ready == self._woken.fileno():
+            self._carry_out_commands()
+            return
+        owner = self._owners.get(ready)
+        if owner is None:
+            return
+        target, kind = owner
+        try:
+            self._read(target, kind)
+        except Exception:  # noqa: BLE001
+            # One rank's defect must not end the stream of all others.
+            _log.exception("event_stream_failed worker=%s dp_rank=%d", target.worker, target.dp_rank)
+            self._table.on_defect(target)
+
+    def _read(self, target: Target, kind: str) -> None:
+        link = self._links[target]
+        if kind == "monitor":
+            self._read_monitor(target, link)
+            return
+        source = link.events if kind == "events" else link.replay
+        if source is None:
+            return
+        for frames in read_frames(source):
+            wish = self._table.on_frames(target, frames, is_replay=kind == "replay")
+            self._ask(target, wish)
+            if wish is not None and kind == "replay":
+                return
+
+    def _read_monitor(self, target: Target, link: RankLink) -> None:
+        lost, stands = link.read_news()
+        wish = self._table.on_connection(target, lost=lost, stands=stands)
+        self._on_reconnect(target.worker)
+        self._ask(target, wish)
+
+    def _ask(self, target: Target, wish: Wish | None) -> None:
+        """Carry out a rank's wish, and its next one where that fails."""
+        link = self._links.get(target)
+        while wish is not None and link is not None:
+            self._forget_replay(link)
+            if wish.snapshot is not None:
+                self._fetch_snapshot(target, wish.snapshot)
+                return
+            start_seq = wish.replay_from or 0
+            if link.ask_replay(start_seq):
+                self._watch(link.replay, target, "replay")
+                _log.info(
+                    "event_replay_asked worker=%s dp_rank=%d from_seq=%d", target.worker, target.dp_rank, start_seq
+                )
+                return
+            wish = self._table.on_replay_failed(target)
+
+    def _expire(self) -> None:
+        """Give up replays that are overdue, and try again where one, or a socket, was given up long ago."""
+        now_s = self._clock()
+        for source, retry_at_s in list(self._refused.values()):
+            if retry_at_s <= now_s:
+                self._open(source)
+        for target, link in list(self._links.items()):
+            is_overdue, wish = self._table.on_tick(target)
+            if is_overdue:
+                _log.warning("event_replay_failed worker=%s dp_rank=%d", target.worker, target.dp_rank)
+                self._forget_replay(link)
+            self._ask(target, wish)
+
+    def _carry_out_commands(self) -> None:
+        try:
+            self._woken.recv(4_096)
+        except BlockingIOError:
+            return
+        while True:
+            try:
+                command = self._commands.get_nowait()
+            except queue.Empty:
+                return
+            command()
+
+    def _open(self, source: RankSource) -> None:
+        is_repeated = self._refused.get(source.target, (None, 0.0))[0] == source
+        self._close(source.target)
+        try:
+            link = RankLink(self._context, source)
+        except (zmq.ZMQError, ValueError) as error:
+            # A bound address is free only a moment after its last socket was closed.
+            self._refused[source.target] = (source, self._clock() + _REOPEN_PAUSE_S)
+            if not is_repeated:
+                _log.error(
+                    "event_socket_refused worker=%s dp_rank=%d endpoint=%a error=%a",
+                    source.target.worker, source.target.dp_rank, source.endpoint, str(error),
+                )  # fmt: skip
+            return
+        self._table.on_opened(source)
+        self._links[source.target] = link
+        self._watch(link.events, source.target, "events")
+        self._watch(link.monitor, source.target, "monitor")
+
+    def _close(self, target: Target) -> None:
+        self._refused.pop(target, None)
+        link = self._links.pop(target, None)
+        if link is None:
+            return
+        self._forget_replay(link)
+        for watched in (link.events, link.monitor):
+            self._poller.unregister(watched)
+            del self._owners[watched]
+        link.close()
+
+    def _watch(self, watched: Any, target: Target, kind: str) -> None:
+        self._poller.register(watched, zmq.POLLIN)
+        self._owners[watched] = (target, kind)
+
+    def _forget_replay(self, link: RankLink) -> None:
+        if link.replay is not None:
+            self._poller.unregister(link.replay)
+            del self._owners[link.replay]
+            link.close_replay()

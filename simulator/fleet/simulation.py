@@ -1,0 +1,166 @@
+"""The event loop: requests of the trace through router and ranks, in virtual time, the same for the same seed.
+
+Events are ends of runs, due requests and begins of runs; nothing else makes time pass. Of one moment's events, what
+ends comes first, then what is due, then what begins, each in the order in which it was planned: a request that is due
+when a step ends is in the next one.
+"""
+
+import heapq
+from collections.abc import Sequence
+from enum import IntEnum
+
+from msgspec import Struct
+
+from engine_shim.engine.admission.outcome import TokenOutput
+from engine_shim.engine.admission.request import EngineRequest, SamplingParams
+from router.placement.instructions import Place
+from simulator.fleet.rank import SimRank
+from simulator.fleet.router_side import RouterSide
+from simulator.graph.loop import ClosedLoop
+from simulator.graph.request import BlockTrace
+from wire.ids import Target
+
+
+class _Kind(IntEnum):
+    """What happens; of one moment's events the lower come first."""
+
+    END = 0
+    DUE = 1
+    BEGIN = 2
+
+
+class Served(Struct):
+    """What became of one request; times in seconds since the start of the trace."""
+
+    #: Place in the trace.
+    place: int
+    due_s: float
+    target: Target
+    #: Prompt tokens the router expected to be cached.
+    predicted_tokens: int = 0
+    cached_tokens: int = 0
+    first_token_s: float | None = None
+    end_s: float | None = None
+
+
+class RefusedError(RuntimeError):
+    """A request of the trace cannot be served by this fleet."""
+
+
+class Simulation:
+    """One run of a trace."""
+
+    def __init__(
+        self,
+        trace: BlockTrace,
+        ranks: Sequence[SimRank],
+        router: RouterSide,
+        *,
+        expected_output_tokens: int = 256,
+        report_interval_s: float | None = None,
+    ) -> None:
+        self._requests = trace.requests
+        self._ranks = {rank.target: rank for rank in ranks}
+        self._router = router
+        self._loop = ClosedLoop(trace.requests)
+        self._expected_output_tokens = expected_output_tokens
+        self._report_interval_s = report_interval_s
+        self._next_report_s = 0.0
+        self._places = {request.request_id: place for place, request in enumerate(trace.requests)}
+        #: (time, kind, serial, place of a request, or rank whose run may end or begin then).
+        self._queue: list[tuple[float, _Kind, int, int | SimRank]] = []
+        self._serial = 0
+        self.now_s = 0.0
+        self.served: dict[int, Served] = {}
+
+    def run(self) -> list[Served]:
+        """Serve everything; returns it in the order of the trace.
+
+        Raises:
+            RefusedError: A prompt fits no rank, or the trace waits for something that never comes.
+        """
+        for due_s, place in self._loop.roots():
+            self._push(due_s, _Kind.DUE, place)
+        while self._queue:
+            self.now_s, kind, _, item = heapq.heappop(self._queue)
+            if not isinstance(item, SimRank):
+                self._send(item)
+            elif kind is _Kind.BEGIN and item.ends_s is None:
+                self._begin(item)
+            elif item.ends_s == self.now_s:
+                self._finish(item)
+        if len(self.served) != len(self._requests):
+            raise RefusedError(f"{len(self._requests) - len(self.served)} requests wait for what never comes")
+        return [self.served[place] for place in range(len(self._requests))]
+
+    def _push(self, at_s: float, kind: "_Kind", item: int | SimRank) -> None:
+        self._serial += 1
+        heapq.heappush(self._queue, (at_s, kind, self._serial, item))
+
+    def _send(self, place: int) -> None:
+        """A request is due: place it, hand it to its rank."""
+        self._report_loads()
+        request = self._requests[place]
+        instruction = self._router.place(request, self._expected_output_tokens, self.now_s)
+        if not isinstance(instruction, Place):
+            raise RefusedError(f"{request.request_id}: {instruction.reason}")
+        predicted_tokens = instruction.decision.predicted_cached_tokens
+        self.served[place] = Served(place, self.now_s, instruction.target, predicted_tokens)
+        rank = self._ranks[instruction.target]
+        engine_request = EngineRequest(
+            request_id=request.request_id,
+            prompt_ids=request.blocks,
+            prompt_tokens=request.prompt_tokens,
+            sampling=SamplingParams(max_new_tokens=request.output_tokens, seed=0),
+            session_id=request.session,
+            arrival_s=self.now_s,
+        )
+        before_s = rank.ends_s
+        refusal = rank.submit(engine_request, self.now_s)
+        if refusal is not None:
+            raise RefusedError(f"{request.request_id}: {refusal.message}")
+        for due_s, waiter in self._loop.start(place, self.now_s):
+            self._push(due_s, _Kind.DUE, waiter)
+        if rank.ends_s is None:
+            self._push(self.now_s, _Kind.BEGIN, rank)
+        elif rank.ends_s != before_s:
+            self._push(rank.ends_s, _Kind.END, rank)
+
+    def _begin(self, rank: SimRank) -> None:
+        frames = rank.begin(self.now_s)
+        if frames is not None:
+            self._router.hear(rank.target, frames, self.now_s)
+        if rank.ends_s is not None:
+            self._push(rank.ends_s, _Kind.END, rank)
+
+    def _finish(self, rank: SimRank) -> None:
+        """A run ended: tell the router what it would see, and go on."""
+        outputs, frames = rank.finish()
+        if frames is not None:
+            self._router.hear(rank.target, frames, self.now_s)
+        for output in outputs:
+            self._take(output)
+        self._push(self.now_s, _Kind.BEGIN, rank)
+
+    def _take(self, output: TokenOutput) -> None:
+        place = self._places[output.request_id]
+        request, served = self._requests[place], self.served[place]
+        if served.first_token_s is None:
+            served.first_token_s = self.now_s
+            served.cached_tokens = output.cached_tokens
+            self._router.see_first_token(request, self.now_s)
+        if output.finish_reason is None:
+            self._router.see_progress(request, output.output_tokens, self.now_s)
+            return
+        served.end_s = self.now_s
+        self._router.see_end(request, output.cached_tokens, output.output_tokens, self.now_s)
+        for due_s, waiter in self._loop.end(place, self.now_s):
+            self._push(due_s, _Kind.DUE, waiter)
+
+    def _report_loads(self) -> None:
+        """The reports that came since the last request: only the newest matters."""
+        if self._report_interval_s is None or self.now_s < self._next_report_s:
+            return
+        self._next_report_s = self.now_s + self._report_interval_s
+        for target, rank in self._ranks.items():
+            self._router.report(target, rank.load(), self.now_s)

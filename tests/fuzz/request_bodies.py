@@ -1,0 +1,61 @@
+"""A client's body: checked, forwarded, named, rendered; what is refused is refused in words."""
+
+import json
+from pathlib import Path
+
+from guided import fuzz, instrumented
+
+with instrumented():
+    from router.errors import DovecoteError
+    from router.prompt import Prompter, Unrenderable
+    from router.proxy.body import INTERNAL_FIELDS, ROUTED_FIELDS, RequestBody
+    from router.proxy.known_bodies import KnownBodies
+    from router.sessions.identity import find_session
+
+TOY = Path(__file__).parents[2] / "engine_shim/engine/tokenizer/toy"
+PROMPTER = Prompter.load(TOY)
+CALL = {"id": "a", "type": "function", "function": {"name": "f", "arguments": '{"a": 1}'}}
+CHAT = {
+    "model": "m",
+    "stream": True,
+    "messages": [
+        {"role": "system", "content": "s"},
+        {"role": "user", "content": [{"type": "text", "text": "hi"}]},
+        {"role": "assistant", "content": None, "tool_calls": [CALL]},
+        {"role": "tool", "tool_call_id": "a", "content": "1"},
+        {"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]},
+    ],
+    "tools": [{"type": "function", "function": {"name": "f", "parameters": {}}}],
+    "metadata": {"user_id": "u"},
+}
+PLAIN = {"prompt": "text", "n": 2, "max_tokens": 5, "stream_options": {}, "cache_salt": "s", "routed_dp_rank": 1}
+IDS = {
+    "prompt": [1, 2, 3, 4, 5, 6, 7, 8],
+    "features": {"mm_hashes": {"image": ["a"]}, "mm_placeholders": {"image": [{"offset": 1, "length": 3}]}},
+}
+SEEDS = [flag + json.dumps(body).encode() for flag in (b"0", b"1") for body in (CHAT, PLAIN, IDS)]
+
+
+def check(data: bytes) -> None:
+    """A body is refused with an error of ours, or forwarded as valid JSON without the fields that are the router's."""
+    is_chat, text = data[:1] == b"0", data[1:]
+    try:
+        body = RequestBody(text, is_chat=is_chat, known=KnownBodies())
+        forwarded, _ = body.to_forward()
+        find_session({}, body.identity)
+        assert body.choices >= 1
+        assert body.expected_output_tokens >= 1
+        prompt = PROMPTER.prepare(body.prompt_input)
+    except DovecoteError:
+        return
+    # Text in members that the router does not read is the engine's to look over.
+    sent = json.loads(forwarded.decode("utf-8", "replace"))
+    assert isinstance(sent, dict)
+    assert not {*ROUTED_FIELDS, *INTERNAL_FIELDS} & {name for name, value in sent.items() if value is not None}
+    if not isinstance(prompt, Unrenderable):
+        assert prompt.token_count >= len(prompt.token_ids)
+        Prompter.find_chain(prompt, block_tokens=4, model="m")
+
+
+if __name__ == "__main__":
+    fuzz(check, SEEDS)

@@ -1,0 +1,133 @@
+"""What requests ask of all ranks at once: hybrid ways to serve a prompt, corrections, namespaces."""
+
+from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
+from prefix_index.layout import GroupLayout, Layout
+from router.events.table import FedRanks, FeedLimits
+from router.fleet.source import RankSource
+from router.fleet.tiers import ReuseOption
+from wire.block_hash import namespace_seed
+from wire.dialects import sglang, vllm
+from wire.events import BlockRemoved, BlockStored, EventBatch, Medium
+from wire.frames import encode_live
+from wire.ids import Target, WorkerId
+
+MODEL, SIZE = "m", 4
+IDS = list(range(100, 133))
+WINDOWED = Layout(
+    (
+        GroupLayout(kind="full_attention", bytes_per_token=10),
+        GroupLayout(kind="sliding_window", window_tokens=8, bytes_per_token=2),
+    )
+)
+
+
+def chain(size=SIZE, *, bigram=False, others=()):
+    hashes = tuple(block_hashes(IDS, size, namespace_seed(MODEL, bigram=bigram)))
+    return BlockChain(size, hashes, len(IDS) - bigram, others)
+
+
+def stored(first, last, **fields):
+    parent = None if first == 0 else first
+    names = tuple(range(first + 1, last + 1))
+    return BlockStored(
+        block_hashes=names, parent_block_hash=parent, token_ids=tuple(IDS[SIZE * first : SIZE * last]),
+        block_tokens=SIZE, **fields,
+    )  # fmt: skip
+
+
+class Table:
+    def __init__(self):
+        self.ranks = FedRanks(NaivePrefixIndex(), FeedLimits(), clock=lambda: 1.0)
+        self.seqs = {}
+
+    def follow(self, worker, **fields):
+        target = Target(WorkerId(worker), 0)
+        source = RankSource(target=target, model=MODEL, endpoint="tcp://h:1", **fields)
+        assert self.ranks.put(source)
+        self.ranks.on_opened(source)
+        return target
+
+    def publish(self, target, *events, encode=vllm.encode_batch, form="0.32"):
+        seq = self.seqs[target] = self.seqs.get(target, -1) + 1
+        payload = encode(EventBatch(ts_s=1.0, events=events), form)
+        self.ranks.on_frames(target, encode_live("", seq, payload), is_replay=False)
+
+    def options(self, target, *, plain=None):
+        found = self.ranks.find_options(plain or chain(), None, {})
+        return found.get(target, ())
+
+
+def test_ranks_of_one_tier_and_group_are_not_asked_for_other_ways():
+    table = Table()
+    rank = table.follow("a")
+    table.publish(rank, stored(0, 4))
+    assert table.ranks.find_reuse((chain(),)) == {rank: 16}
+    assert table.options(rank) == ()
+
+
+def test_blocks_in_host_memory_are_a_way_with_its_tokens_and_bytes():
+    table = Table()
+    rank = table.follow("a", layout=Layout((GroupLayout(kind="full_attention", bytes_per_token=10),)))
+    table.publish(rank, stored(0, 2), stored(0, 6, medium=Medium.HOST))
+    assert table.options(rank) == (
+        ReuseOption(reach="device", reuse_tokens=8),
+        ReuseOption(reach="host", reuse_tokens=24, host_tokens=16, host_bytes=160),
+    )
+
+
+def test_without_a_layout_the_bytes_of_a_way_are_not_known():
+    table = Table()
+    rank = table.follow("a")
+    table.publish(rank, stored(0, 6, medium=Medium.HOST))
+    (way,) = table.options(rank)
+    assert (way.host_tokens, way.host_bytes) == (24, None)
+
+
+def test_A19_ranks_of_both_namespaces_match_the_same_prompt():
+    table = Table()
+    plain, pairs = table.follow("plain"), table.follow("pairs", is_bigram=True)
+    for rank in (plain, pairs):
+        table.publish(rank, stored(0, 8), encode=sglang.encode_batch, form=sglang.Generation.MAP)
+    assert table.ranks.find_reuse((chain(), chain(bigram=True))) == {plain: 32, pairs: 28}
+
+
+def test_one_look_up_finds_ranks_of_several_block_sizes():
+    table = Table()
+    small, large = table.follow("small"), table.follow("large")
+    table.publish(small, stored(0, 6))
+    big = BlockStored(block_hashes=(7, 8), parent_block_hash=None, token_ids=tuple(IDS[:32]), block_tokens=16)
+    table.publish(large, big)
+    assert table.ranks.find_reuse((chain(others=(chain(16),)),)) == {small: 24, large: 32}
+
+
+def test_an_answer_corrects_what_is_believed_of_a_window_that_events_do_not_tell_of():
+    table = Table()
+    rank = table.follow("a", layout=WINDOWED)
+    table.publish(rank, stored(0, 6))
+    assert table.ranks.has_beliefs(rank)
+    assert table.ranks.find_reuse((chain(),)) == {rank: 24}
+    cut = BlockChain(SIZE, chain().hashes[:6], 25)
+    table.ranks.correct(rank, cut, 8)
+    assert table.ranks.find_reuse((chain(),)) == {rank: 8}
+
+
+def test_only_declared_layouts_are_corrected():
+    table = Table()
+    rank = table.follow("a")
+    table.publish(rank, stored(0, 6))
+    table.ranks.correct(rank, chain(), 0)
+    assert table.ranks.find_reuse((chain(),)) == {rank: 24}
+
+
+def test_what_a_window_group_lost_is_evidence():
+    table = Table()
+    rank = table.follow("a")
+    full = {"group_idx": 0, "group_kind": "full_attention"}
+    window = {"group_idx": 1, "group_kind": "sliding_window", "window_tokens": 8}
+    table.publish(rank, stored(0, 6, **full), stored(0, 6, **window))
+    position = table.ranks.find_position(rank)
+    table.publish(rank, BlockRemoved(block_hashes=(6,), group_idx=1))
+    evidence = table.ranks.find_evidence(rank, position, 2.0)
+    assert evidence.lost == {chain().hashes[5]}
+    assert (evidence.gained, evidence.removed) == (frozenset(), frozenset())
+    assert [way.window_tokens for way in table.options(rank)]
