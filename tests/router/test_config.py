@@ -20,6 +20,7 @@ from router.config import (
 from router.errors import ConfigError
 
 ONE = 'workers: [{url: "http://a:1"}]\n'
+POLICIES = ", ".join(name.value for name in PolicyName)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fleet.yaml"
 
 
@@ -105,8 +106,11 @@ def test_a_worker_is_named_by_host_and_port_unless_it_has_a_name():
             ),
         ),
         (
-            ONE + "policy: {weights: {speed: 1}}",
-            "fleet.yaml: policy.weights.speed: 1: unknown key; valid here: balance, decode, reuse, wait",
+            ONE + "policy: {weights: {zeal: 1}}",
+            (
+                "fleet.yaml: policy.weights.zeal: 1: unknown key; "
+                "valid here: admission, balance, decode, reuse, settle, spread, transfer, wait"
+            ),
         ),
         (
             'workers: [{url: "http://a:1", events: {endpoit: 3}}]',
@@ -132,14 +136,11 @@ def test_a_worker_is_named_by_host_and_port_unless_it_has_a_name():
         ),
         (
             ONE + "policy: {name: cache_afinity}",
-            (
-                "fleet.yaml: policy.name: 'cache_afinity': did you mean 'cache_affinity'? valid here: cache_affinity, "
-                "round_robin, random, least_load, session_hash"
-            ),
+            ("fleet.yaml: policy.name: 'cache_afinity': did you mean 'cache_affinity'? valid here: " + POLICIES),
         ),
         (
             ONE + "policy: {name: 7}",
-            "fleet.yaml: policy.name: 7: valid here: cache_affinity, round_robin, random, least_load, session_hash",
+            "fleet.yaml: policy.name: 7: valid here: " + POLICIES,
         ),
         (
             'workers: [{url: "http://a:1"}, {url: "http://b:1"}, {url: "http://A:1/", id: x}]',
