@@ -4,6 +4,8 @@ The templates here are made after those of published models: items in their plac
 is left out where there are items, plain text.
 """
 
+from functools import cache
+
 import pytest
 import tokenizers
 from hypothesis import given
@@ -44,15 +46,21 @@ def text(value):
     return {"type": "text", "text": value}
 
 
-@pytest.fixture(scope="module")
-def model():
+@cache
+def load_model():
     loaded = tokenizers.Tokenizer.from_file(str(TOY / "tokenizer.json"))
     loaded.add_special_tokens([tokenizers.AddedToken("<|image|>", normalized=False, special=True)])
     return loaded
 
 
-def prompter(model, source):
-    return Prompter(Tokenizer(model), ChatTemplate(source, {}))
+@pytest.fixture(scope="module")
+def model():
+    return load_model()
+
+
+@cache
+def prompter(source):
+    return Prompter(Tokenizer(load_model()), ChatTemplate(source, {}))
 
 
 def engine_ids(model, source, messages, tokens_an_item):
@@ -71,7 +79,7 @@ CHATS = st.lists(st.builds(lambda content: {"role": "user", "content": content},
 @pytest.mark.parametrize("source", PARTS, ids=["in place", "items first", "head without items"])
 @given(messages=CHATS, tokens_an_item=st.integers(1, 5))
 def test_what_is_credited_is_a_prefix_of_the_engines_ids(model, source, messages, tokens_an_item):
-    prompt = prompter(model, source).prepare(PromptInput(messages=messages))
+    prompt = prompter(source).prepare(PromptInput(messages=messages))
     if not isinstance(prompt, Unrenderable):
         ids = prompt.token_ids.tolist()
         assert ids == engine_ids(model, source, messages, tokens_an_item)[: len(ids)]
@@ -79,7 +87,7 @@ def test_what_is_credited_is_a_prefix_of_the_engines_ids(model, source, messages
 
 def test_text_before_an_image_in_its_own_message_counts(model):
     messages = [{"role": "user", "content": [text("a long report " * 20), IMAGE, text("and?")]}]
-    prompt = prompter(model, IN_PLACE).prepare(PromptInput(messages=messages))
+    prompt = prompter(IN_PLACE).prepare(PromptInput(messages=messages))
     expected = engine_ids(model, IN_PLACE, messages, 1)
     assert prompt.token_ids.tolist() == expected[: expected.index(model.token_to_id("<|image|>"))]
     assert len(prompt.token_ids) > 40
@@ -87,26 +95,26 @@ def test_text_before_an_image_in_its_own_message_counts(model):
 
 def test_where_items_come_before_the_text_it_does_not_count(model):
     messages = [{"role": "user", "content": [text("a long report " * 20), IMAGE]}]
-    prompt = prompter(model, ITEMS_FIRST).prepare(PromptInput(messages=messages))
+    prompt = prompter(ITEMS_FIRST).prepare(PromptInput(messages=messages))
     assert len(prompt.token_ids) < 8
 
 
 def test_a_head_that_an_image_takes_away_is_not_credited(model):
     messages = [{"role": "user", "content": "hello " * 9}, {"role": "user", "content": [text("and this?"), IMAGE]}]
-    prompt = prompter(model, HEAD_WITHOUT_ITEMS).prepare(PromptInput(messages=messages))
+    prompt = prompter(HEAD_WITHOUT_ITEMS).prepare(PromptInput(messages=messages))
     assert model.decode(list(prompt.token_ids), skip_special_tokens=False).count("system") == 0
 
 
 def test_a_template_that_refuses_items_is_credited_up_to_the_message(model):
     messages = [{"role": "user", "content": "first " * 9}, {"role": "user", "content": [text("b " * 9), IMAGE]}]
-    prompt = prompter(model, REFUSING).prepare(PromptInput(messages=messages))
+    prompt = prompter(REFUSING).prepare(PromptInput(messages=messages))
     assert model.decode(list(prompt.token_ids)).count("first") == 9
     assert "b b" not in model.decode(list(prompt.token_ids))
 
 
 def test_a_template_of_plain_text_is_credited_up_to_the_message(model):
     messages = [{"role": "user", "content": "first " * 9}, {"role": "user", "content": [text("b " * 9), IMAGE]}]
-    prompt = prompter(model, TEXT_ONLY).prepare(PromptInput(messages=messages))
+    prompt = prompter(TEXT_ONLY).prepare(PromptInput(messages=messages))
     assert model.decode(list(prompt.token_ids)).count("first") == 9
     assert "b b" not in model.decode(list(prompt.token_ids))
 
