@@ -44,6 +44,7 @@ class FakeEngine:
         #: Set when a client went away while its answer was under way.
         self.saw_disconnect = asyncio.Event()
         self.health_status = 200
+        self.health_headers = {}
         self.server_info = {"served_model_name": MODEL, "dp_size": 1, "page_size": 16, "max_total_num_tokens": 4096}
         self.models = [MODEL]
         self.loads = None
@@ -65,7 +66,7 @@ class FakeEngine:
 
     def app(self):
         async def health(_request):
-            return web.Response(status=self.health_status)
+            return web.Response(status=self.health_status, headers=self.health_headers)
 
         async def server_info(_request):
             return web.json_response(self.server_info)
