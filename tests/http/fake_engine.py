@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from tests.ports import take_port
+
 MODEL = "toy"
 USAGE = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12, "prompt_tokens_details": {"cached_tokens": 0}}
 
@@ -138,10 +140,10 @@ async def hanging(_engine, _request, _body):
 
 
 @asynccontextmanager
-async def running(engine, port=0):
+async def running(engine, port=None):
     runner = web.AppRunner(engine.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
+    site = web.TCPSite(runner, "127.0.0.1", port or take_port(), reuse_address=True)
     await site.start()
     engine.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:
