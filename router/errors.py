@@ -6,9 +6,12 @@
     ├── RequestError                  400 invalid_request
     │   ├── UnknownModelError         404 model_not_found
     │   ├── BodyTooLargeError         413 body_too_large
-    │   └── DuplicateRequestError     409 duplicate_request
+    │   ├── DuplicateRequestError     409 duplicate_request
+    │   ├── UnknownStateError         404 state_not_found
+    │   └── LostStateError            410 state_lost
     ├── FleetError                    503 no_worker            always with Retry-After
-    │   └── AllUnhealthyError         503 all_unhealthy
+    │   ├── AllUnhealthyError         503 all_unhealthy
+    │   └── PinnedElsewhereError      503 pinned_unavailable
     └── UpstreamError                 502 upstream_error
         ├── UpstreamUnreachableError  502 upstream_unreachable
         ├── UpstreamClosedError       502 upstream_closed
@@ -131,6 +134,20 @@ class DuplicateRequestError(RequestError):
     code = "duplicate_request"
 
 
+class UnknownStateError(RequestError):
+    """The request rests on a stored response or session that no engine here is known to keep."""
+
+    status_code = 404
+    code = "state_not_found"
+
+
+class LostStateError(RequestError):
+    """The engine that kept what the request rests on is gone, and that with it."""
+
+    status_code = 410
+    code = "state_lost"
+
+
 class FleetError(DovecoteError):
     """No rank can take the request now."""
 
@@ -152,6 +169,12 @@ class AllUnhealthyError(FleetError):
     """Ranks serve the model, none of them is healthy and taking requests."""
 
     code = "all_unhealthy"
+
+
+class PinnedElsewhereError(FleetError):
+    """The engine that keeps what the request rests on takes no request now; no other could serve it."""
+
+    code = "pinned_unavailable"
 
 
 class UpstreamError(DovecoteError):

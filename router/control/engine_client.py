@@ -1,5 +1,9 @@
-"""Questions the control plane asks an engine over HTTP. Each has a time limit; a bad answer is None, never a fault."""
+"""Questions the control plane asks an engine over HTTP. Each has a time limit; a bad answer is None, never a fault.
 
+A question that could not be asked because this process or machine is at its limits says nothing of the engine.
+"""
+
+import errno
 import json
 from typing import Any
 
@@ -12,6 +16,12 @@ from wire.malformed import Malformed
 
 #: Longest answer that is read.
 MAX_ANSWER_BYTES = 8 << 20
+#: Connections fail so where this process or machine is at its limits.
+_OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+
+
+class OwnLimitError(Exception):
+    """No socket is left here to ask with; the engine may be well."""
 
 
 class EngineClient:
@@ -24,15 +34,24 @@ class EngineClient:
         self._limit_s = limit_s
 
     async def probe(self) -> str | None:
-        """None where `/health` answers well, else what it did, in words."""
+        """None where `/health` answers well, else what it did, in words.
+
+        Raises:
+            OwnLimitError: It could not be asked.
+        """
         try:
             response = await self._client.get(f"{self._url}/health", timeout=self._limit_s)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            _raise_own(error)
             return f"/health: {type(error).__name__}"
         return None if response.status_code == 200 else f"/health answers {response.status_code}"
 
     async def read_facts(self) -> WorkerFacts | None:
-        """What the engine says of itself; None where neither question has an answer."""
+        """What the engine says of itself; None where neither question has an answer.
+
+        Raises:
+            OwnLimitError: A question could not be asked.
+        """
         if self._sidecar_url is not None:
             models = await self._get("/v1/models")
             told = await self._ask("GET", self._sidecar_url + "/server_info", None)
@@ -65,7 +84,11 @@ class EngineClient:
         return None if body is None else _decode(body)
 
     async def _ask(self, method: str, url: str, content: bytes | None) -> bytes | None:
-        """Body of a good answer within the limits, else None."""
+        """Body of a good answer within the limits, else None.
+
+        Raises:
+            OwnLimitError: It could not be asked.
+        """
         headers = {} if content is None else {"content-type": "application/json"}
         pieces, size_bytes = [], 0
         try:
@@ -79,9 +102,20 @@ class EngineClient:
                     if size_bytes > MAX_ANSWER_BYTES:
                         return None
                     pieces.append(piece)
-        except (httpx.HTTPError, httpx.InvalidURL, OSError):
+        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
+            _raise_own(error)
             return None
         return b"".join(pieces)
+
+
+def _raise_own(error: BaseException) -> None:
+    """Raise where a failure is none of the engine's."""
+    cause: BaseException | None = error
+    while cause is not None:
+        inner = cause.exceptions if isinstance(cause, BaseExceptionGroup) else (cause,)
+        if any(isinstance(each, OSError) and each.errno in _OWN_ERRNOS for each in inner):
+            raise OwnLimitError(str(error)) from error
+        cause = cause.__cause__ or cause.__context__
 
 
 def _decode(body: bytes) -> Any:

@@ -15,7 +15,7 @@ from typing import Protocol
 import httpx
 
 from router.config import FleetConfig
-from router.control.engine_client import EngineClient
+from router.control.engine_client import EngineClient, OwnLimitError
 from router.control.health import HealthGate
 from router.control.parity import PARITY_EVERY_REQUESTS, Parity, probe_parity
 from router.control.worker import Worker
@@ -29,7 +29,7 @@ from wire.ids import Target, WorkerId
 from wire.load import LoadReport
 
 _log = logging.getLogger("dovecote.control")
-#: Probes between two readings of a living worker's facts.
+#: Probes between two readings of the facts of a living worker that has events.
 FACTS_EVERY_PROBES = 5
 #: Shortest pause after a worker was reported unreachable, so that a burst of reports is one probe.
 _URGENT_PAUSE_S = 0.05
@@ -169,11 +169,20 @@ class FleetWatch:
                 _log.exception("probe_failed worker=%s", worker.id)
 
     async def _probe(self, worker: Worker, probe_number: int) -> None:
+        """Look at a worker; where this process has no socket left nothing was learned, and its verdict stays."""
+        was_suspect = worker.is_suspect
+        try:
+            await self._look_at(worker, probe_number)
+        except OwnLimitError:
+            worker.is_suspect = worker.is_suspect or was_suspect
+            _log.warning("probe_skipped worker=%s reason='the router has no socket left'", worker.id)
+
+    async def _look_at(self, worker: Worker, probe_number: int) -> None:
         limit_s = max(1.0, self._config.probes.interval_s)
         client = EngineClient(self._client, worker.config.url, limit_s, sidecar_url=worker.config.sidecar)
         was_suspect, worker.is_suspect = worker.is_suspect, False
         problem = await client.probe()
-        if problem is None and (was_suspect or not worker.gate.healthy or probe_number % FACTS_EVERY_PROBES == 0):
+        if problem is None and (was_suspect or self._are_facts_due(worker, probe_number)):
             problem = await self._read_facts(worker, client)
         if problem is None and self._is_parity_due(worker, probe_number):
             await self._compare_again(worker, client)
@@ -190,6 +199,13 @@ class FleetWatch:
         if problem is None and worker.is_usable:
             self._report_loads(worker, await client.read_loads() or ())
 
+    @staticmethod
+    def _are_facts_due(worker: Worker, probe_number: int) -> bool:
+        """Whether a worker that answers is read anew: of one without events nothing else tells that it was replaced."""
+        if not worker.gate.healthy or probe_number % FACTS_EVERY_PROBES == 0:
+            return True
+        return not any(map(worker.find_events, worker.targets))
+
     async def _read_facts(self, worker: Worker, client: EngineClient) -> str | None:
         """Bring a worker's facts up to date; what went wrong, in words."""
         facts = await client.read_facts()
@@ -205,7 +221,12 @@ class FleetWatch:
         if before is not None and before.start_mark != facts.start_mark:
             _log.warning("worker_restarted worker=%s", worker.id)
             self._forget_guesses(worker)
-        await self._register_prompts(worker, client)
+        try:
+            await self._register_prompts(worker, client)
+        except OwnLimitError:
+            # What it said is to be taken in whole, or once more.
+            worker.facts = before
+            raise
         self._follow(worker, is_restarted=before is not None)
         if worker.gate.healthy:
             if was_refused:

@@ -36,6 +36,8 @@ class ReportedLoad(msgspec.Struct, frozen=True, kw_only=True):
     capacity_tokens: int | None
     #: What this router had there at that moment.
     own: OwnLoad
+    #: Seconds of prefill that a queued token takes, as known at that moment.
+    s_per_token: float = 0.0
 
     def age_s(self, now_s: float) -> float:
         """Seconds since the report."""

@@ -1,6 +1,17 @@
-"""How fast the fleet really is: measured seconds over predicted ones, learned from single requests."""
+"""How fast the fleet and each of its workers really are: measured seconds over predicted ones, from single requests.
+
+    seconds = fleet ratio * worker ratio * (linear + attention ratio * attention)
+
+Each ratio is learned as a logarithm, bounded and deaf to single outliers. A worker's own ratio counts by how many
+measurements it rests on and how old these are, else the fleet's does: a worker that was priced too dear gets no
+requests that could tell, so time must give it another chance.
+"""
 
 import math
+
+import msgspec
+
+from wire.ids import WorkerId
 
 #: The ratio stays within 1/64 and 64, whatever is measured.
 MAX_LOG_RATIO = math.log(64.0)
@@ -8,6 +19,12 @@ MAX_LOG_RATIO = math.log(64.0)
 MAX_LOG_STEP = 1.0
 #: Weight of a measurement once many were seen.
 SLOWEST_LEARNING_RATIO = 0.05
+#: Measurements after which a worker's own ratio counts as much as the fleet's.
+PRIOR_MEASUREMENTS = 16.0
+#: Seconds in which a worker's measurements lose all but 1/e of their weight.
+FORGET_S = 300.0
+#: Workers' ratios go in steps of this logarithm (6%), so that ranks alike in everything stay alike.
+LOG_STEP = 1 / 16
 
 
 class Pace:
@@ -33,3 +50,121 @@ class Pace:
         bound = MAX_LOG_STEP if self.measurements > 4 else MAX_LOG_RATIO
         moved = self._log_ratio + weight * min(max(step, -bound), bound)
         self._log_ratio = min(max(moved, -MAX_LOG_RATIO), MAX_LOG_RATIO)
+
+
+class AttentionPace:
+    """What the attention part of a prefill takes, relative to the whole: told apart by prompts of different lengths."""
+
+    #: The ratio stays within 1/8 and 8.
+    MAX_LOG_RATIO = math.log(8.0)
+    LEARNING_RATIO = 0.1
+
+    def __init__(self) -> None:
+        self._log_ratio = 0.0
+        self._usual_share: float | None = None
+
+    @property
+    def ratio(self) -> float:
+        """Measured over predicted seconds of attention, relative to the whole prefill."""
+        return math.exp(self._log_ratio)
+
+    def record(self, *, attention_share: float, predicted_s: float, measured_s: float) -> None:
+        """Takes one measurement in: slower than usual with more attention than usual means that attention is slow.
+
+        Args:
+            attention_share: Share of the predicted seconds that are attention, 0..1.
+            predicted_s: Seconds predicted with every ratio.
+            measured_s: Seconds it took.
+        """
+        if not (0 < predicted_s < math.inf and 0 < measured_s < math.inf):
+            return
+        if self._usual_share is None:
+            self._usual_share = attention_share
+            return
+        error = min(max(math.log(measured_s / predicted_s), -MAX_LOG_STEP), MAX_LOG_STEP)
+        moved = self._log_ratio + self.LEARNING_RATIO * error * (attention_share - self._usual_share)
+        self._log_ratio = min(max(moved, -self.MAX_LOG_RATIO), self.MAX_LOG_RATIO)
+        self._usual_share += SLOWEST_LEARNING_RATIO * (attention_share - self._usual_share)
+
+
+class WorkerRatios(msgspec.Struct, frozen=True):
+    """A worker's pace relative to the fleet's."""
+
+    prefill: float = 1.0
+    decode: float = 1.0
+
+
+AS_THE_FLEET = WorkerRatios()
+
+
+class _Offset:
+    """A worker's logarithmic distance from the fleet, with the weight it rests on."""
+
+    def __init__(self) -> None:
+        self._log_offset = 0.0
+        self._weight = 0.0
+        self._at_s = -math.inf
+
+    def record(self, log_offset: float, now_s: float) -> None:
+        weight = self.find_weight(now_s) + 1.0
+        share = max(1.0 / weight, SLOWEST_LEARNING_RATIO)
+        step = min(max(log_offset - self._log_offset, -MAX_LOG_STEP), MAX_LOG_STEP)
+        moved = self._log_offset + share * step
+        self._log_offset = min(max(moved, -MAX_LOG_RATIO), MAX_LOG_RATIO)
+        self._weight, self._at_s = weight, max(now_s, self._at_s)
+
+    def find_weight(self, now_s: float) -> float:
+        return self._weight * math.exp(-max(0.0, now_s - self._at_s) / FORGET_S) if self._weight else 0.0
+
+    def find_ratio(self, now_s: float) -> float:
+        """Shrunk by the weight, in steps."""
+        weight = self.find_weight(now_s)
+        shrunk = self._log_offset * weight / (weight + PRIOR_MEASUREMENTS)
+        return math.exp(round(shrunk / LOG_STEP) * LOG_STEP)
+
+
+class WorkerPaces:
+    """Paces of workers relative to the fleet; those never measured are as the fleet."""
+
+    def __init__(self) -> None:
+        self._prefill: dict[WorkerId, _Offset] = {}
+        self._decode: dict[WorkerId, _Offset] = {}
+        self._ratios: dict[WorkerId, WorkerRatios] = {}
+
+    def find(self, worker: WorkerId) -> WorkerRatios:
+        """As of the last `refresh`."""
+        return self._ratios.get(worker, AS_THE_FLEET)
+
+    def record_prefill(self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float) -> None:
+        """A prefill took so long, with so much predicted at the fleet's pace."""
+        _record(self._prefill, worker, predicted_s, measured_s, now_s)
+
+    def record_decode(self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float) -> None:
+        """The same for the time between tokens."""
+        _record(self._decode, worker, predicted_s, measured_s, now_s)
+
+    def refresh(self, now_s: float) -> list[WorkerId]:
+        """Brings the ratios up to date; returns the workers whose changed."""
+        changed = []
+        for worker in self._prefill.keys() | self._decode.keys():
+            prefill, decode = self._prefill.get(worker), self._decode.get(worker)
+            ratios = WorkerRatios(
+                1.0 if prefill is None else prefill.find_ratio(now_s),
+                1.0 if decode is None else decode.find_ratio(now_s),
+            )
+            if ratios != self._ratios.get(worker, AS_THE_FLEET):
+                self._ratios[worker] = ratios
+                changed.append(worker)
+        return sorted(changed)
+
+    def forget(self, worker: WorkerId) -> None:
+        """The worker is gone; one that comes back is a new one."""
+        for known in (self._prefill, self._decode, self._ratios):
+            known.pop(worker, None)
+
+
+def _record(
+    offsets: dict[WorkerId, _Offset], worker: WorkerId, predicted_s: float, measured_s: float, now_s: float
+) -> None:
+    if 0 < predicted_s < math.inf and 0 < measured_s < math.inf:
+        offsets.setdefault(worker, _Offset()).record(math.log(measured_s / predicted_s), now_s)

@@ -10,11 +10,11 @@ import msgspec
 
 
 class RecentShare(msgspec.Struct, frozen=True):
-    """A rank's memory at one moment."""
+    """A memory at one moment."""
 
     #: Seconds of work given to it, the older the less.
     work_s: float = 0.0
-    #: Share of the time that this work keeps the rank busy, 0..1.
+    #: Share of the time that this work keeps it busy, 0..1.
     busy_ratio: float = 0.0
     #: Seconds of work in one request, on average.
     request_work_s: float = 0.0
@@ -26,7 +26,7 @@ _NOTHING = RecentShare()
 
 
 class RecentWork:
-    """Work, requests and new tokens that one rank was given of late.
+    """Work, requests and new tokens that a rank, or the fleet, was given of late.
 
     Sums that forget: what came `memory_s` seconds ago still counts 1/e. A time before the last one counts as the last.
     """
@@ -61,6 +61,11 @@ class RecentWork:
             self._work_s / self._requests,
             self._tokens * kept_ratio / self._memory_s,
         )
+
+    @property
+    def request_work_s(self) -> float:
+        """Seconds of work in one request, on average of late; 0 while there was none."""
+        return self._work_s / self._requests if self._requests else 0.0
 
     def _kept_ratio(self, now_s: float) -> float:
         """What is left of the sums since they were written."""

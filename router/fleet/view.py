@@ -4,6 +4,7 @@ from collections.abc import Iterable
 
 import msgspec
 
+from router.fleet.ages import ReuseAges
 from router.fleet.load import OwnLoad, ReportedLoad, bound_count
 from router.fleet.rank import RankFacts
 from router.fleet.recent import RecentWork
@@ -20,6 +21,7 @@ class Rank:
         self.facts = facts
         self.report: ReportedLoad | None = None
         self.recent = RecentWork(memory_s=memory_s)
+        self.ages = ReuseAges()
 
     def find_capacity_tokens(self) -> int | None:
         """Size of its KV cache: the report's figure, else the facts'."""
@@ -41,6 +43,8 @@ class Fleet:
     def __init__(self, *, memory_s: float = RECENT_MEMORY_S) -> None:
         self._ranks: dict[Target, Rank] = {}
         self._memory_s = memory_s
+        #: Work of all ranks of late.
+        self.recent = RecentWork(memory_s=memory_s)
 
     def __len__(self) -> int:
         return len(self._ranks)
@@ -64,6 +68,10 @@ class Fleet:
         """A rank, None where it is not of the fleet."""
         return self._ranks.get(target)
 
+    def ranks(self) -> Iterable[Rank]:
+        """Every rank."""
+        return self._ranks.values()
+
     def find_serving(self, model: str | None) -> list[Rank]:
         """Ranks that serve a model, available or not."""
         return [rank for rank in self._ranks.values() if model is None or model in rank.facts.models]
@@ -83,8 +91,15 @@ class ReportedCounts(msgspec.Struct, frozen=True, kw_only=True):
     capacity_tokens: int | None
 
 
-def build_report(counts: ReportedCounts, *, own: OwnLoad, now_s: float) -> ReportedLoad:
-    """A report as it is kept: every count bounded, and what this router had there set beside it."""
+def build_report(counts: ReportedCounts, *, own: OwnLoad, now_s: float, s_per_token: float = 0.0) -> ReportedLoad:
+    """A report as it is kept: every count bounded, and what this router had there set beside it.
+
+    Args:
+        counts: As they came.
+        own: What this router had there.
+        now_s: When.
+        s_per_token: Seconds of prefill that a queued token takes, as known then.
+    """
     return ReportedLoad(
         reported_at_s=now_s,
         running_requests=bound_count(counts.running_requests) or 0,
@@ -93,4 +108,5 @@ def build_report(counts: ReportedCounts, *, own: OwnLoad, now_s: float) -> Repor
         used_tokens=bound_count(counts.used_tokens),
         capacity_tokens=bound_count(counts.capacity_tokens),
         own=own,
+        s_per_token=s_per_token,
     )

@@ -2,10 +2,12 @@
 
 import msgspec
 
-from router.config import Coefficients
-from router.fleet.pace import Pace
+from router.config_policy import Coefficients
+from router.fleet.pace import AttentionPace, Pace, WorkerPaces
+from router.placement.homes import ChainMark
 from router.placement.ledger import RankTotals
 from router.policy.prefill import prefill_s
+from router.policy.steps import added_step_s
 from wire.ids import SessionId, Target
 
 #: Fewer uncached tokens than this are over too quickly to tell the speed of prefill from fixed costs.
@@ -18,47 +20,62 @@ class Attempt(msgspec.Struct, kw_only=True):
     """One running request."""
 
     target: Target
+    #: Conversation by which its home is known; None without a session.
     session: SessionId | None
     decided_at_s: float
     prompt_tokens: int
     #: Tokens assumed to be cached when the load was charged.
     assumed_cached_tokens: int
-    #: Nothing of this router's was ahead of it: its time to first token is its prefill.
+    #: Nothing was ahead of it, and nothing is fetched for it: its time to first token is its prefill.
     starts_at_once: bool
+    #: Measured over predicted seconds of prefill, as assumed at the decision.
+    prefill_ratio: float = 1.0
+    #: Its prompt half-way, for the next turn.
+    mark: ChainMark | None = None
     first_token_at_s: float | None = None
-    #: Seconds between tokens predicted for it when it began to generate, without the measured ratio.
+    #: Seconds between tokens predicted for it when it began to generate, without any measured ratio.
     predicted_step_s: float = 0.0
 
 
 class Paces(msgspec.Struct):
-    """The two speeds of the fleet that are learned."""
+    """The speeds that are learned: those of the fleet, and of each worker relative to it."""
 
-    prefill: Pace
-    decode: Pace
+    prefill: Pace = msgspec.field(default_factory=Pace)
+    attention: AttentionPace = msgspec.field(default_factory=AttentionPace)
+    decode: Pace = msgspec.field(default_factory=Pace)
+    workers: WorkerPaces = msgspec.field(default_factory=WorkerPaces)
 
 
 def record_prefill(
-    paces: Paces, attempt: Attempt, *, cached_tokens: int | None, ttft_s: float, costs: Coefficients
+    paces: Paces, attempt: Attempt, *, cached_tokens: int | None, now_s: float, costs: Coefficients
 ) -> None:
     """The first token came: learns the speed of prefill where the request had the rank to itself."""
     cached = attempt.assumed_cached_tokens if cached_tokens is None else cached_tokens
     uncached_tokens = attempt.prompt_tokens - cached
-    if attempt.starts_at_once and uncached_tokens >= MIN_MEASURED_TOKENS:
-        predicted_s = prefill_s(uncached_tokens, attempt.prompt_tokens, costs)
-        paces.prefill.record(predicted_s=predicted_s, measured_s=ttft_s)
-
-
-def predict_step_s(totals: RankTotals, costs: Coefficients) -> float:
-    """Seconds between two tokens on a rank that generates for the requests summed in `totals`."""
-    return (
-        costs.decode_step_s
-        + costs.decode_s_per_request * totals.decoding_requests
-        + costs.decode_s_per_context_token * totals.context_tokens
+    if not attempt.starts_at_once or uncached_tokens < MIN_MEASURED_TOKENS:
+        return
+    ttft_s = now_s - attempt.decided_at_s
+    attention_ratio = paces.attention.ratio
+    predicted_s = prefill_s(uncached_tokens, attempt.prompt_tokens, costs, attention_ratio)
+    linear_s = uncached_tokens * costs.prefill_s_per_token
+    share = 1.0 - linear_s / predicted_s if predicted_s > 0 else 0.0
+    paces.attention.record(attention_share=share, predicted_s=predicted_s * paces.prefill.ratio, measured_s=ttft_s)
+    paces.prefill.record(predicted_s=predicted_s, measured_s=ttft_s)
+    paces.workers.record_prefill(
+        attempt.target.worker, predicted_s=predicted_s * paces.prefill.ratio, measured_s=ttft_s, now_s=now_s
     )
+
+
+def predict_step_s(totals: RankTotals, capacity_tokens: int | None, costs: Coefficients) -> float:
+    """Seconds between two tokens on a rank that generates for the requests summed in `totals`."""
+    return costs.decode_step_s + added_step_s(totals.decoding_requests, totals.context_tokens, capacity_tokens, costs)
 
 
 def record_decode(paces: Paces, attempt: Attempt, *, output_tokens: int, now_s: float) -> None:
     """The answer is complete: learns the time between tokens."""
-    if attempt.first_token_at_s is not None and output_tokens >= MIN_MEASURED_OUTPUT:
-        measured_s = (now_s - attempt.first_token_at_s) / (output_tokens - 1)
-        paces.decode.record(predicted_s=attempt.predicted_step_s, measured_s=measured_s)
+    if attempt.first_token_at_s is None or output_tokens < MIN_MEASURED_OUTPUT:
+        return
+    measured_s = (now_s - attempt.first_token_at_s) / (output_tokens - 1)
+    paces.decode.record(predicted_s=attempt.predicted_step_s, measured_s=measured_s)
+    predicted_s = attempt.predicted_step_s * paces.decode.ratio
+    paces.workers.record_decode(attempt.target.worker, predicted_s=predicted_s, measured_s=measured_s, now_s=now_s)

@@ -6,10 +6,20 @@ from typing import Any
 import msgspec
 
 from router.placement.accuracy import Accuracy
+from router.placement.audit import Audit, find_regret_s
 from router.policy.base import CandidateCost, CostTable
 from wire.ids import RequestId, SessionId, Target
 
 __all__ = ["CandidateCost", "Decision", "DecisionLog", "DecisionRecord"]
+
+
+class Opinion(msgspec.Struct, frozen=True, kw_only=True):
+    """What a second policy made of a request, without acting."""
+
+    policy: str
+    target: Target
+    #: Seconds that its choice costs more by the acting policy's figures; None where that one has none.
+    excess_s: float | None
 
 
 class Decision(msgspec.Struct, frozen=True, kw_only=True):
@@ -28,6 +38,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     predicted_cached_tokens: int
     #: Tokens more that requests being prefilled there were expected to leave.
     hoped_cached_tokens: int = 0
+    #: Seconds to the first token as predicted: work ahead, room to wait for, own prefill.
+    predicted_ttft_s: float = 0.0
+    #: Ranks that could be chosen; those missing among the candidates could not have won.
+    eligible_count: int = 0
+    #: What a second policy would have chosen, without acting; None where there is none.
+    shadow: Opinion | None = None
     #: In words.
     reason: str
     #: What the cached tokens rest on: `exact`, `approximate`, or in words why they are fewer or none.
@@ -35,9 +51,13 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     #: Costs of every rank that was considered; None where none could be.
     costs: CostTable | None = None
 
+    def with_shadow(self, opinion: Opinion) -> "Decision":
+        """The decision with what a second policy made of it."""
+        return msgspec.structs.replace(self, shadow=opinion)
+
     @property
     def candidates(self) -> tuple[CandidateCost, ...]:
-        """Every rank that was considered, in the order of the fleet."""
+        """Every rank that was looked at."""
         return () if self.costs is None else self.costs.candidates()
 
     def to_json(self) -> dict[str, Any]:
@@ -58,6 +78,8 @@ class DecisionRecord(msgspec.Struct, kw_only=True):
     actual_cached_tokens: int | None = None
     #: How the prediction stood up; None before.
     accuracy: Accuracy | None = None
+    #: Seconds by which another rank was cheaper, now that the real reuse is known; None before.
+    regret_s: float | None = None
     #: How the request ended; None while it runs.
     outcome: str | None = None
 
@@ -70,7 +92,8 @@ class DecisionRecord(msgspec.Struct, kw_only=True):
 class DecisionLog:
     """The last decisions by request id; the oldest goes when the ring is full."""
 
-    def __init__(self, *, max_decisions: int) -> None:
+    def __init__(self, *, max_decisions: int, audit: Audit | None = None) -> None:
+        self.audit = Audit() if audit is None else audit
         self._records: OrderedDict[RequestId, DecisionRecord] = OrderedDict()
         self._max_decisions = max_decisions
 
@@ -99,18 +122,37 @@ class DecisionLog:
         record = self._records.get(request_id)
         if record is not None and record.ttft_s is None:
             record.ttft_s = ttft_s
+            self.audit.record_ttft(record.decision.predicted_ttft_s, ttft_s)
 
-    def record_cached(self, request_id: RequestId, actual_cached_tokens: int) -> None:
-        """Notes what the engine reused."""
+    def record_cached(self, request_id: RequestId, actual_cached_tokens: int, added_s: float | None = None) -> None:
+        """Notes what the engine reused; the last call counts, for regret the first.
+
+        Args:
+            request_id: Whose.
+            actual_cached_tokens: As the engine says.
+            added_s: Cost that this adds to what was reckoned; None where the policy has no costs in seconds.
+        """
         record = self._records.get(request_id)
-        if record is not None:
-            record.actual_cached_tokens = actual_cached_tokens
+        if record is None:
+            return
+        record.actual_cached_tokens = actual_cached_tokens
+        decision = record.decision
+        if added_s is not None and record.regret_s is None and decision.costs is not None and decision.target:
+            record.regret_s = find_regret_s(decision.costs, decision.target, added_s)
+            self.audit.regret_s.record(record.regret_s)
 
     def record_accuracy(self, request_id: RequestId, accuracy: Accuracy) -> None:
         """Notes how the prediction stood up; the edge knows trust and races."""
         record = self._records.get(request_id)
         if record is not None:
             record.accuracy = accuracy
+            self.audit.record_class(
+                accuracy,
+                predicted_tokens=record.decision.predicted_cached_tokens,
+                actual_tokens=record.actual_cached_tokens,
+                predicted_ttft_s=record.decision.predicted_ttft_s,
+                actual_ttft_s=record.ttft_s,
+            )
 
     def record_outcome(self, request_id: RequestId, outcome: str) -> None:
         """Notes how the request ended."""

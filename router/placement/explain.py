@@ -5,27 +5,42 @@ from router.policy.ties import TIE_RATIO, TIE_S, find_window_s
 from wire.ids import Target
 
 
-def explain_choice(query: PlacementQuery, choice: Choice, *, lost_home: Target | None) -> str:
+def explain_choice(
+    query: PlacementQuery,
+    choice: Choice,
+    *,
+    eligible_count: int = 1,
+    unused_home: Target | None = None,
+    can_go_home: bool = False,
+    is_pinned: bool = False,
+) -> str:
     """One sentence for a decision.
 
     Args:
         query: What was placed.
         choice: What the policy answered.
-        lost_home: The session's home, where it is not among the candidates.
+        eligible_count: Ranks that could be chosen, looked at or not.
+        unused_home: The session's home, where it does not count as one.
+        can_go_home: It could be chosen all the same: the conversation was cut, and its home is of little use.
+        is_pinned: It rests on state inside one engine.
     """
-    words = choice.reason or _explain_costs(query, choice)
-    if lost_home is not None:
-        words = f"home {lost_home} cannot be chosen; {words}"
+    if is_pinned:
+        return f"{choice.target} has the state that it rests on; it can go nowhere else"
+    words = choice.reason or _explain_costs(query, choice, eligible_count)
+    if unused_home is not None and can_go_home:
+        words = f"the conversation was cut, home {unused_home} counts no more than others; {words}"
+    elif unused_home is not None:
+        words = f"home {unused_home} cannot be chosen; {words}"
     return "; ".join((words, *choice.notes))
 
 
-def _explain_costs(query: PlacementQuery, choice: Choice) -> str:
+def _explain_costs(query: PlacementQuery, choice: Choice, eligible_count: int) -> str:
     costs = choice.costs
     at = costs.targets.index(choice.target)
     chosen = costs.candidate(at)
     others = [place for place in range(len(costs)) if place != at]
     if not others:
-        return f"the only rank that can be chosen; {_describe_holding(chosen, query)}"
+        return _explain_alone(query, chosen, choice.tied_count, eligible_count)
     runner_up = costs.candidate(min(others, key=costs.totals_s.__getitem__))
     if chosen.is_home:
         return f"kept at home: {_compare(chosen, runner_up, query, 'beats')}"
@@ -35,6 +50,16 @@ def _explain_costs(query: PlacementQuery, choice: Choice) -> str:
     if choice.tied_count > 1:
         return f"{_describe_holding(chosen, query)}; {_describe_tie(chosen, min(costs.totals_s), choice.tied_count)}"
     return f"{_describe_holding(chosen, query)}; {_describe_lead(chosen, runner_up)}"
+
+
+def _explain_alone(query: PlacementQuery, chosen: CandidateCost, tied_count: int, eligible_count: int) -> str:
+    """A rank beside which no other was looked at."""
+    holding = _describe_holding(chosen, query)
+    if eligible_count <= 1:
+        return f"the only rank that can be chosen; {holding}"
+    if tied_count > 1:
+        return f"{holding}; {_describe_tie(chosen, chosen.total_s, tied_count)}"
+    return f"{holding}; none of the other ranks ({eligible_count - 1:,}) can cost as little"
 
 
 def _compare(stay: CandidateCost, move: CandidateCost, query: PlacementQuery, verb: str) -> str:

@@ -19,6 +19,24 @@ class RejectReason(StrEnum):
     ALL_UNHEALTHY = "all_unhealthy"
     #: A request of that id is still running.
     DUPLICATE_REQUEST = "duplicate_request"
+    #: It rests on state inside an engine that nobody here has heard of.
+    UNKNOWN_STATE = "unknown_state"
+    #: The engine that had that state is gone, and the state with it.
+    LOST_STATE = "lost_state"
+    #: The engine that has that state takes no request now.
+    PINNED_ELSEWHERE = "pinned_elsewhere"
+
+
+#: In words, for explanations.
+REFUSALS = {
+    RejectReason.NO_WORKER: "no rank is left that was not tried",
+    RejectReason.UNKNOWN_MODEL: "no rank serves the model",
+    RejectReason.ALL_UNHEALTHY: "every rank that serves the model is unhealthy or draining",
+    RejectReason.DUPLICATE_REQUEST: "a request of this id is still running",
+    RejectReason.UNKNOWN_STATE: "it rests on state of one engine, and no engine is known to have it",
+    RejectReason.LOST_STATE: "the engine whose state it rests on is gone",
+    RejectReason.PINNED_ELSEWHERE: "the engine whose state it rests on takes no request now",
+}
 
 
 class Place(msgspec.Struct, frozen=True):

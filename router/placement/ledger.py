@@ -8,15 +8,20 @@ Life of a reservation:
 Charged at the decision, before anything is sent. The prefill part leaves at the first token, the decode part shrinks
 with the output, the rest leaves at the end: once, on whichever path comes first; whatever comes later finds nothing.
 A rank works on one prefill at a time, in order, so that between stimuli the seconds ahead shrink with the clock; an
-overdue request keeps a tenth of its estimate, so that a rank which hangs never looks idle. Sums are recomputed from the
-open reservations at each change and so end at exactly zero.
+overdue request keeps a tenth of its estimate, so that a rank which hangs never looks idle. Sums of seconds are
+recomputed at each change, those of tokens are whole numbers, so that all end at exactly zero.
+
+What other routers placed stands beside it, as they tell it (`router.placement.origins`), and is forgotten when they
+fall silent.
 """
 
 import math
+from collections.abc import Iterable
 from enum import StrEnum
 
 import msgspec
 
+from router.placement.origins import PARTIAL_TTL_S, Fence, LedgerPartial, RankPartial, Stamp
 from wire.ids import RequestId, Target
 
 #: Share of its estimate that an overdue prefill keeps.
@@ -54,6 +59,11 @@ class Reservation(msgspec.Struct, kw_only=True):
         """Output still expected; a request beyond its expectation is good for one more."""
         return max(self.expected_output_tokens - self.output_tokens, 1)
 
+    @property
+    def room_tokens(self) -> int:
+        """Tokens of the KV cache that it takes by its end."""
+        return self.prompt_tokens + max(self.expected_output_tokens, self.output_tokens)
+
 
 class RankTotals(msgspec.Struct, frozen=True, kw_only=True):
     """Sums over what is open on one rank."""
@@ -70,6 +80,8 @@ class RankTotals(msgspec.Struct, frozen=True, kw_only=True):
     remaining_output_tokens: int = 0
     #: Tokens these attend to.
     context_tokens: int = 0
+    #: Tokens of the KV cache that all take by their end.
+    open_tokens: int = 0
 
     @property
     def open_requests(self) -> int:
@@ -92,6 +104,7 @@ class _RankAccount:
         self.uncached_tokens = 0
         self.remaining_output_tokens = 0
         self.context_tokens = 0
+        self.open_tokens = 0
 
     def settle(self, now_s: float) -> None:
         """Takes the seconds since the last time off the queue, first come first done."""
@@ -103,14 +116,45 @@ class _RankAccount:
             elapsed_s -= done_s
         self.settled_at_s = max(self.settled_at_s, now_s)
 
-    def recount(self) -> None:
-        """Computes the sums anew."""
-        prefilling, decoding = self.prefilling.values(), self.decoding.values()
-        self.estimated_s = math.fsum(entry.prefill_s for entry in prefilling)
-        self.remaining_s = math.fsum(entry.remaining_prefill_s for entry in prefilling)
-        self.uncached_tokens = sum(entry.uncached_tokens for entry in prefilling)
-        self.remaining_output_tokens = sum(entry.remaining_output_tokens for entry in decoding)
-        self.context_tokens = sum(entry.prompt_tokens + entry.output_tokens for entry in decoding)
+    def add_prefill(self, entry: Reservation) -> None:
+        self.prefilling[entry.request_id] = entry
+        self.uncached_tokens += entry.uncached_tokens
+        self.open_tokens += entry.room_tokens
+        self._recount()
+
+    def remove_prefill(self, entry: Reservation) -> None:
+        del self.prefilling[entry.request_id]
+        self.uncached_tokens -= entry.uncached_tokens
+        self.open_tokens -= entry.room_tokens
+        self._recount()
+
+    def add_decode(self, entry: Reservation) -> None:
+        self.decoding[entry.request_id] = entry
+        self._count_decode(entry, 1)
+
+    def remove_decode(self, entry: Reservation) -> None:
+        del self.decoding[entry.request_id]
+        self._count_decode(entry, -1)
+
+    def record_output(self, entry: Reservation, output_tokens: int) -> None:
+        if entry.request_id in self.decoding:
+            self._count_decode(entry, -1)
+            entry.output_tokens = output_tokens
+            self._count_decode(entry, 1)
+        else:
+            self.open_tokens -= entry.room_tokens
+            entry.output_tokens = output_tokens
+            self.open_tokens += entry.room_tokens
+
+    def _count_decode(self, entry: Reservation, sign: int) -> None:
+        self.remaining_output_tokens += sign * entry.remaining_output_tokens
+        self.context_tokens += sign * (entry.prompt_tokens + entry.output_tokens)
+        self.open_tokens += sign * entry.room_tokens
+
+    def _recount(self) -> None:
+        prefilling = self.prefilling.values()
+        self.estimated_s = math.fsum([entry.prefill_s for entry in prefilling])
+        self.remaining_s = math.fsum([entry.remaining_prefill_s for entry in prefilling])
 
     def totals(self, now_s: float) -> RankTotals:
         """Sums at a time, without writing anything."""
@@ -124,13 +168,23 @@ class _RankAccount:
             decoding_requests=len(self.decoding),
             remaining_output_tokens=self.remaining_output_tokens,
             context_tokens=self.context_tokens,
+            open_tokens=self.open_tokens,
         )
+
+
+class _Word(msgspec.Struct, frozen=True):
+    """What another router last told, and when that came."""
+
+    told_at_s: float
+    ranks: dict[Target, RankPartial]
 
 
 class Ledger:
     """Reservations of all ranks. Every count is at least zero and ends at zero."""
 
     def __init__(self) -> None:
+        self._fence = Fence()
+        self._words: dict[str, _Word] = {}
         self._open: dict[RequestId, Reservation] = {}
         self._accounts: dict[Target, _RankAccount] = {}
         #: Reservations ever made.
@@ -149,9 +203,46 @@ class Ledger:
         return self._open.get(request_id)
 
     def totals(self, target: Target, now_s: float) -> RankTotals:
-        """What is open on a rank at a time."""
+        """What is open on a rank at a time, by this router and by those that told theirs."""
         account = self._accounts.get(target)
-        return _NOTHING if account is None else account.totals(now_s)
+        own = _NOTHING if account is None else account.totals(now_s)
+        return _add_words(own, target, self._words.values(), now_s) if self._words else own
+
+    def idle_at_s(self, target: Target) -> float | None:
+        """The earliest that the work ahead on a rank can be done; None where there is none."""
+        account = self._accounts.get(target)
+        ends = []
+        if account is not None and account.prefilling:
+            ends.append(account.settled_at_s + account.remaining_s)
+        for word in self._words.values():
+            partial = word.ranks.get(target)
+            if partial is not None and partial.waiting_s > 0:
+                ends.append(word.told_at_s + partial.waiting_s)
+        return max(ends, default=None)
+
+    def accept(self, partial: LedgerPartial, now_s: float) -> frozenset[Target] | None:
+        """What another router has placed replaces what it told before; None where the word is old.
+
+        Returns:
+            Ranks whose sums may have changed.
+        """
+        if not self._fence.admit(partial.origin, partial.stamp):
+            return None
+        before = self._words.pop(partial.origin, None)
+        if partial.ranks:
+            self._words[partial.origin] = _Word(now_s, {rank.target: rank for rank in partial.ranks})
+        changed = frozenset(rank.target for rank in partial.ranks)
+        return changed if before is None else changed | before.ranks.keys()
+
+    def expire(self, now_s: float) -> frozenset[Target]:
+        """Forgets routers that fell silent; returns the ranks they had something on."""
+        silent = [origin for origin, word in self._words.items() if now_s - word.told_at_s > PARTIAL_TTL_S]
+        return frozenset(target for origin in silent for target in self._words.pop(origin).ranks)
+
+    def to_partial(self, *, origin: str, stamp: Stamp, now_s: float) -> LedgerPartial:
+        """What this router has placed, to be told to the others."""
+        ranks = [_to_partial(target, account.totals(now_s)) for target, account in sorted(self._accounts.items())]
+        return LedgerPartial(origin=origin, stamp=stamp, ranks=tuple(ranks))
 
     def reserve(self, reservation: Reservation) -> bool:
         """Charges a request to its rank; False, and nothing done, when it is charged already."""
@@ -160,8 +251,7 @@ class Ledger:
         account = self._accounts.setdefault(reservation.target, _RankAccount())
         account.settle(reservation.reserved_at_s)
         self._open[reservation.request_id] = reservation
-        account.prefilling[reservation.request_id] = reservation
-        account.recount()
+        account.add_prefill(reservation)
         self.reserved_total += 1
         return True
 
@@ -172,11 +262,10 @@ class Ledger:
             return False
         account = self._accounts[reservation.target]
         account.settle(now_s)
-        del account.prefilling[request_id]
+        account.remove_prefill(reservation)
         reservation.phase = Phase.DECODE
         reservation.remaining_prefill_s = 0.0
-        account.decoding[request_id] = reservation
-        account.recount()
+        account.add_decode(reservation)
         return True
 
     def record_output(self, request_id: RequestId, output_tokens: int) -> bool:
@@ -185,8 +274,7 @@ class Ledger:
         if reservation is None:
             return False
         if output_tokens > reservation.output_tokens:
-            reservation.output_tokens = output_tokens
-            self._accounts[reservation.target].recount()
+            self._accounts[reservation.target].record_output(reservation, output_tokens)
         return True
 
     def release(self, request_id: RequestId, now_s: float) -> Reservation | None:
@@ -196,9 +284,10 @@ class Ledger:
             return None
         account = self._accounts[reservation.target]
         account.settle(now_s)
-        account.prefilling.pop(request_id, None)
-        account.decoding.pop(request_id, None)
-        account.recount()
+        if reservation.phase is Phase.PREFILL:
+            account.remove_prefill(reservation)
+        else:
+            account.remove_decode(reservation)
         if not account.prefilling and not account.decoding:
             del self._accounts[reservation.target]
         self.released_total += 1
@@ -235,8 +324,41 @@ def check_ledger(
             problems.append(f"{target} has an account and nothing in it")
         if any(entry.target != target for entry in entries):
             problems.append(f"{target} is charged for another rank's request")
-        sums = (account.estimated_s, account.remaining_s, account.uncached_tokens, account.context_tokens)
-        if min(*sums, account.remaining_output_tokens) < 0:
-            problems.append(f"{target} has a negative sum: {sums}")
+        problems += _find_wrong_sums(target, account)
     if problems:
         raise AssertionError("; ".join(problems))
+
+
+def _find_wrong_sums(target: Target, account: _RankAccount) -> list[str]:
+    prefilling, decoding = account.prefilling.values(), account.decoding.values()
+    expected = {
+        "uncached_tokens": sum(entry.uncached_tokens for entry in prefilling),
+        "remaining_output_tokens": sum(entry.remaining_output_tokens for entry in decoding),
+        "context_tokens": sum(entry.prompt_tokens + entry.output_tokens for entry in decoding),
+        "open_tokens": sum(entry.room_tokens for entry in (*prefilling, *decoding)),
+    }
+    wrong = [
+        f"{target}: {name} is {getattr(account, name)}, not {sum_}"
+        for name, sum_ in expected.items()
+        if getattr(account, name) != sum_
+    ]
+    if min(account.estimated_s, account.remaining_s, *expected.values()) < 0:
+        wrong.append(f"{target} has a negative sum")
+    return wrong
+
+
+def _to_partial(target: Target, totals: RankTotals) -> RankPartial:
+    return RankPartial(target=target, **{name: getattr(totals, name) for name in RankTotals.__struct_fields__})
+
+
+def _add_words(own: RankTotals, target: Target, words: Iterable[_Word], now_s: float) -> RankTotals:
+    """Sums with those of other routers, whose prefills went on since they told of them."""
+    sums = {name: getattr(own, name) for name in RankTotals.__struct_fields__}
+    for word in words:
+        partial = word.ranks.get(target)
+        if partial is None:
+            continue
+        for name in sums:
+            sums[name] += getattr(partial, name)
+        sums["waiting_s"] -= min(partial.waiting_s, max(0.0, now_s - word.told_at_s))
+    return RankTotals(**sums)

@@ -9,70 +9,41 @@ A rank that vanishes from the fleet ends its requests as lost. Stimuli for reque
 the stimulus does not fit, change nothing and are counted: edges race, and a late word must never release a load twice.
 """
 
-import msgspec
+import copy
 
-from router.config import SessionsConfig
-from router.fleet.load import OwnLoad
-from router.fleet.pace import Pace
-from router.fleet.recent import RecentShare
-from router.fleet.view import Fleet, Rank, ReportedCounts, build_report
-from router.placement.attempt import Attempt, Paces, predict_step_s, record_decode, record_prefill
+from router.placement.attempt import Attempt, predict_step_s, record_decode, record_prefill
+from router.placement.books import Books, Charge
+from router.placement.chooser import MAX_TOKENS, Answer, Chooser, Inquiry, Question, bound_tokens
+from router.placement.clock import PlacementClock
 from router.placement.decision import Decision, DecisionLog
+from router.placement.eligible import find_pools, find_refusal
 from router.placement.explain import explain_choice
-from router.placement.homes import Homes
-from router.placement.instructions import Instruction, Place, Reject, RejectReason
-from router.placement.ledger import Ledger, Reservation
-from router.placement.residency import PredictedResidency
+from router.placement.homes import Home, is_broken, mark_chain, name_home
+from router.placement.instructions import REFUSALS, Instruction, Place, Reject, RejectReason
+from router.placement.ledger import Ledger
+from router.placement.settings import PlacerSettings, StimulusCounts
+from router.placement.shadow import Shadow
+from router.placement.shortlist import BoundedPolicy
+from router.placement.standings import Pool
 from router.placement.stimuli import (
     FirstToken,
     FleetChanged,
+    HomeTold,
     LoadReported,
     Outcome,
     OutputProgressed,
+    PartialTold,
     RequestArrived,
     RequestEnded,
+    StateDropped,
+    StateKept,
     Stimulus,
 )
-from router.placement.views import Overlap, bound_overlap, build_view, charge_s, find_foreign_load
-from router.policy.base import Choice, PlacementQuery, Policy, RankView
-from wire.ids import RequestId, Target
+from router.policy.base import Policy
+from router.policy.prefill import prefill_s
+from wire.ids import RequestId, SessionId
 
-#: Longest prompt or output that is believed.
-MAX_TOKENS = 100_000_000
-
-_SESSIONS = SessionsConfig()
-
-
-class PlacerSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """Bounds and times of placement."""
-
-    #: Pause after which a session's home is forgotten.
-    home_idle_ttl_s: float = _SESSIONS.idle_ttl_s
-    #: Homes kept.
-    max_homes: int = _SESSIONS.max_sessions
-    #: Longest that a predicted residency is believed without a first token.
-    residency_ttl_s: float = 30.0
-    #: How long it is believed after the first token, for events on their way.
-    residency_grace_s: float = 1.0
-    #: Predictions kept.
-    max_predictions: int = 1_024
-    #: Decisions kept for explanation.
-    max_decisions: int = 4_096
-    #: Scale predicted seconds by measured ones.
-    learn_pace: bool = True
-    #: Name of this router in the ledger.
-    origin: str = "local"
-
-
-class StimulusCounts(msgspec.Struct):
-    """What came and changed nothing."""
-
-    #: Ends, tokens and progress of requests that are gone.
-    late: int = 0
-    #: First tokens of requests that had theirs.
-    repeated: int = 0
-    #: Load reports of ranks that are not of the fleet.
-    unknown_targets: int = 0
+__all__ = ["MAX_TOKENS", "Placer", "PlacerSettings", "StimulusCounts"]
 
 
 class Placer:
@@ -85,282 +56,271 @@ class Placer:
         rng_seed: int,
         settings: PlacerSettings | None = None,
         ledger: Ledger | None = None,
+        shadow: Policy | None = None,
     ) -> None:
         self._settings = settings or PlacerSettings()
-        self._policy = policy
-        self._costs = policy.coefficients
         self._seed = rng_seed
         self._attempts: dict[RequestId, Attempt] = {}
-        self._paces = Paces(prefill=Pace(), decode=Pace())
-        self.fleet = Fleet()
-        self.ledger = Ledger() if ledger is None else ledger
-        self.homes = Homes(idle_ttl_s=self._settings.home_idle_ttl_s, max_homes=self._settings.max_homes)
-        self.residency = PredictedResidency(
-            ttl_s=self._settings.residency_ttl_s,
-            grace_s=self._settings.residency_grace_s,
-            max_predictions=self._settings.max_predictions,
-        )
+        self._books = Books(self._settings, Ledger() if ledger is None else ledger, policy.coefficients)
+        self.clock = PlacementClock()
+        self.fleet = self._books.fleet
+        self.ledger = self._books.ledger
+        self.homes = self._books.homes
+        self.residency = self._books.residency
         self.decisions = DecisionLog(max_decisions=self._settings.max_decisions)
         self.ignored = StimulusCounts()
+        self._inquiry = Inquiry(standings=self._books.standings, paces=self._books.paces, heads=self._books.heads)
+        self.change_policy(policy, shadow)
+
+    def change_policy(self, policy: Policy, shadow: Policy | None = None) -> None:
+        """Another policy from the next request on; what is charged stays charged."""
+        self._chooser = self._ask_with(policy, is_exhaustive=self._settings.is_exhaustive)
+        self._shadow = None
+        if shadow is not None:
+            self._shadow = Shadow(self._ask_with(shadow, is_exhaustive=True), self.decisions.audit)
+        self._costs = policy.coefficients
+        self._books.change_policy(policy.coefficients)
+
+    def _ask_with(self, policy: Policy, *, is_exhaustive: bool) -> Chooser:
+        return Chooser(policy, self._books.standings, seed=self._seed, is_exhaustive=is_exhaustive)
+
+    @property
+    def policy(self) -> Policy:
+        """The policy that acts."""
+        return self._chooser.policy
 
     def handle(self, stimulus: Stimulus) -> tuple[Instruction, ...]:
         """Takes one stimulus in; only an arrival is answered with an instruction."""
+        if isinstance(stimulus, LoadReported):
+            now_s = self.clock.advance_by_report(stimulus.now_s)
+            self.ignored.unknown_targets += not self._books.report(stimulus, now_s)
+            return ()
+        now_s = self.clock.advance(stimulus.now_s)
         match stimulus:
             case RequestArrived():
-                return (self._arrive(stimulus),)
+                return (self._arrive(stimulus, now_s),)
             case FirstToken():
-                self._start_decode(stimulus)
+                self._start_decode(stimulus, now_s)
             case OutputProgressed():
                 self._progress(stimulus)
             case RequestEnded():
-                self._end(stimulus)
-            case LoadReported():
-                self._report(stimulus)
-            case _:
-                self._change_fleet(stimulus)
+                self._end(stimulus, now_s)
+            case FleetChanged():
+                self._change_fleet(stimulus, now_s)
+            case StateKept():
+                self._books.pins.store(stimulus.name, stimulus.target, now_s)
+            case StateDropped():
+                self._books.pins.remove(stimulus.name)
+            case PartialTold():
+                self._books.accept_partial(stimulus.partial, now_s)
+            case HomeTold():
+                self.homes.accept(stimulus.record, now_s)
         return ()
 
     # Arrivals
 
-    def _arrive(self, arrival: RequestArrived) -> Instruction:
+    def _arrive(self, arrival: RequestArrived, now_s: float) -> Instruction:
         if arrival.request_id in self.ledger:
-            decision = self._refuse(arrival, "a request of this id is still running")
-            return Reject(arrival.request_id, RejectReason.DUPLICATE_REQUEST, decision)
-        self.homes.expire(arrival.now_s)
-        self.residency.expire(arrival.now_s)
-        ranks = self._find_candidates(arrival)
-        if isinstance(ranks, RejectReason):
-            decision = self._refuse(arrival, _REFUSALS[ranks])
+            reason = RejectReason.DUPLICATE_REQUEST
+            return Reject(arrival.request_id, reason, self._refuse(arrival, reason))
+        self._books.sweep(now_s)
+        pools, refused = self._find_pools(arrival, now_s)
+        if refused is not None:
+            decision = self._refuse(arrival, refused)
             self.decisions.store(decision)
-            return Reject(arrival.request_id, ranks, decision)
-        return self._place(arrival, ranks)
-
-    def _find_candidates(self, arrival: RequestArrived) -> list[Rank] | RejectReason:
-        """Ranks that may be chosen, or why there is none."""
-        if not len(self.fleet):
-            return RejectReason.NO_WORKER
-        serving = self.fleet.find_serving(arrival.model)
-        if not serving:
-            return RejectReason.UNKNOWN_MODEL
-        available = [rank for rank in serving if rank.facts.accepts_requests()]
-        if not available:
-            return RejectReason.ALL_UNHEALTHY
-        untried = [rank for rank in available if rank.facts.target not in arrival.excluded]
-        return untried or RejectReason.NO_WORKER
-
-    def _place(self, arrival: RequestArrived, ranks: list[Rank]) -> Place:
-        home = self.homes.find(arrival.session, arrival.now_s)
-        at_home = any(rank.facts.target == home for rank in ranks)
-        shares = [rank.recent.share(arrival.now_s) for rank in ranks]
-        mean_recent_work_s = sum(share.work_s for share in shares) / len(shares)
-        query = self._build_query(arrival, home if at_home else None, mean_recent_work_s)
-        overlaps = self._find_overlaps(arrival, query, ranks)
-        views = [
-            self._build_view(rank, overlap, share, query, arrival)
-            for rank, overlap, share in zip(ranks, overlaps, shares, strict=True)
-        ]
-        choice = self._policy.choose(query, views, self._seed)
-        place = next(place for place, rank in enumerate(ranks) if rank.facts.target == choice.target)
-        reason = explain_choice(query, choice, lost_home=None if at_home else home)
-        decision = self._decide(arrival, choice, views[place], reason)
-        self._charge(arrival, query, ranks[place], views[place])
+            return Reject(arrival.request_id, refused, decision)
+        question, home = self._ask(arrival, pools, now_s)
+        answer = self._chooser.answer(question)
+        decision = self._tell(self._chooser, arrival, question, answer, home)
+        if self._shadow is not None:
+            decision = decision.with_shadow(self._shadow.judge(question, self.policy, answer))
+        self.ignored.failed_choices += answer.failure is not None
+        self._charge(arrival, question, answer)
         self.decisions.store(decision)
-        return Place(arrival.request_id, choice.target, decision)
+        return Place(arrival.request_id, answer.choice.target, decision)
 
-    def _build_query(self, arrival: RequestArrived, home: Target | None, mean_recent_work_s: float) -> PlacementQuery:
-        return PlacementQuery(
-            request_id=arrival.request_id,
-            prompt_tokens=_bound_tokens(arrival.prompt_tokens),
-            expected_output_tokens=_bound_tokens(arrival.expected_output_tokens),
-            session=arrival.session,
-            home=home,
-            mean_recent_work_s=mean_recent_work_s,
-            prefill_ratio=self._paces.prefill.ratio,
-            decode_ratio=self._paces.decode.ratio,
+    def explain(self, arrival: RequestArrived) -> Decision:
+        """The decision that an arrival would get now, every rank spelled out. Charges and remembers nothing."""
+        now_s = self.clock.advance(arrival.now_s)
+        self._books.sweep(now_s)
+        pools, refused = self._find_pools(arrival, now_s)
+        if refused is not None:
+            return self._refuse(arrival, refused)
+        question, home = self._ask(arrival, pools, now_s)
+        # A policy that takes turns must not lose one.
+        chooser = self._ask_with(copy.deepcopy(self.policy), is_exhaustive=True)
+        return self._tell(chooser, arrival, question, chooser.answer(question), home)
+
+    def _find_pools(self, arrival: RequestArrived, now_s: float) -> tuple[tuple[Pool, ...], RejectReason | None]:
+        pin = None if arrival.pin is None else self._books.pins.find(arrival.pin, now_s)
+        pools = find_pools(self._books.standings.pools, arrival, pin)
+        return pools, None if pools else find_refusal(self.fleet, arrival, pin)
+
+    def _ask(self, arrival: RequestArrived, pools: tuple[Pool, ...], now_s: float) -> tuple[Question, Home | None]:
+        """The question, and the session's home whether it counts or not."""
+        books = self._books
+        books.standings.refresh(now_s)
+        home = None if arrival.session is None else self.homes.look_up(_name(arrival), now_s)
+        is_cut = home is not None and is_broken(
+            home,
+            prompt_tokens=arrival.prompt_tokens,
+            chain_hashes=arrival.chain_hashes,
+            block_tokens=arrival.chain_block_tokens,
         )
-
-    def _find_overlaps(self, arrival: RequestArrived, query: PlacementQuery, ranks: list[Rank]) -> list[Overlap]:
-        expected = self.residency.find(arrival.chain_hashes, arrival.chain_block_tokens, arrival.now_s)
-        return [
-            bound_overlap(
-                confirmed_tokens=arrival.overlaps.get(rank.facts.target, 0),
-                predicted_tokens=expected.get(rank.facts.target, 0),
-                prompt_tokens=query.prompt_tokens,
-                credit_ratio=self._costs.predicted_credit_ratio,
-            )
-            for rank in ranks
-        ]
-
-    def _build_view(
-        self, rank: Rank, overlap: Overlap, recent: RecentShare, query: PlacementQuery, arrival: RequestArrived
-    ) -> RankView:
-        now_s = arrival.now_s
-        return build_view(
-            rank,
-            overlap=overlap,
-            own=self.ledger.totals(rank.facts.target, now_s),
-            foreign=find_foreign_load(rank.report, now_s=now_s, costs=self._costs, prefill_ratio=query.prefill_ratio),
-            expected_output_tokens=query.expected_output_tokens,
-            foreign_context_tokens=self._costs.foreign_request_tokens,
-            recent=recent,
-            options=arrival.options.get(rank.facts.target, ()),
+        question = self._inquiry.ask(
+            arrival,
+            pools,
+            home=None if is_cut else home,
+            expected=self.residency.find(arrival.chain_hashes, arrival.chain_block_tokens, now_s),
+            live_tokens_mean=books.live.total_tokens / max(1, len(self.fleet)),
+            request_work_s=self.fleet.recent.request_work_s,
+            predicted_credit_ratio=self._costs.predicted_credit_ratio,
+            now_s=now_s,
         )
+        return question, home
 
-    def _decide(self, arrival: RequestArrived, choice: Choice, view: RankView, reason: str) -> Decision:
+    def _tell(
+        self, chooser: Chooser, arrival: RequestArrived, question: Question, answer: Answer, home: Home | None
+    ) -> Decision:
+        query, choice, view = question.query, answer.choice, answer.view
+        unused_home = home.target if home is not None and query.home is None else None
+        reason = explain_choice(
+            query,
+            choice,
+            eligible_count=question.eligible_count,
+            unused_home=unused_home,
+            can_go_home=question.allows(unused_home),
+            is_pinned=arrival.pin is not None,
+        )
         return Decision(
             request_id=arrival.request_id,
             decided_at_s=arrival.now_s,
-            policy=self._policy.name,
+            policy=self.policy.name,
             model=arrival.model,
             session=arrival.session,
-            prompt_tokens=_bound_tokens(arrival.prompt_tokens),
+            prompt_tokens=query.prompt_tokens,
             target=choice.target,
             predicted_cached_tokens=view.overlap_tokens,
             hoped_cached_tokens=view.usable_overlap_tokens - view.overlap_tokens,
+            predicted_ttft_s=chooser.ttft_s(query, view),
+            eligible_count=question.eligible_count,
             reason=reason,
             credit="approximate" if choice.target in arrival.approximate else arrival.credit,
             costs=choice.costs,
         )
 
-    def _charge(self, arrival: RequestArrived, query: PlacementQuery, rank: Rank, view: RankView) -> None:
-        """Everything that a placement leaves behind."""
-        cached_tokens = view.usable_overlap_tokens
-        uncached_tokens = query.prompt_tokens - cached_tokens
-        work_s = charge_s(query.prompt_tokens, cached_tokens, self._costs, query.prefill_ratio)
-        target, now_s = view.target, arrival.now_s
-        self.ledger.reserve(
-            Reservation(
-                request_id=arrival.request_id,
-                target=target,
-                origin=self._settings.origin,
-                reserved_at_s=now_s,
-                prompt_tokens=query.prompt_tokens,
-                uncached_tokens=uncached_tokens,
-                prefill_s=work_s,
-                remaining_prefill_s=work_s,
-                expected_output_tokens=query.expected_output_tokens,
-            )
-        )
-        self._attempts[arrival.request_id] = Attempt(
-            target=target,
-            session=arrival.session,
-            decided_at_s=now_s,
+    def _charge(self, arrival: RequestArrived, question: Question, answer: Answer) -> None:
+        query, view = question.query, answer.view
+        attempt = Attempt(
+            target=view.target,
+            session=_name(arrival),
+            decided_at_s=question.now_s,
             prompt_tokens=query.prompt_tokens,
-            assumed_cached_tokens=cached_tokens,
-            starts_at_once=view.open_requests == 0,
+            assumed_cached_tokens=view.usable_overlap_tokens,
+            starts_at_once=view.open_requests == 0 and not view.options,
+            prefill_ratio=query.prefill_ratio * view.prefill_ratio,
+            mark=mark_chain(arrival.chain_hashes, arrival.chain_block_tokens),
         )
-        rank.recent.record(work_s=work_s, new_tokens=uncached_tokens + query.expected_output_tokens, now_s=now_s)
-        self.residency.store(arrival.request_id, target, arrival.chain_hashes, arrival.chain_block_tokens, now_s)
-        if arrival.session is not None:
-            self.homes.propose(arrival.session, target, arrival.request_id, now_s)
+        self._attempts[arrival.request_id] = attempt
+        work_s = self._chooser.work_s(query, view)
+        charge = Charge(work_s=work_s, cached_tokens=view.usable_overlap_tokens, attempt=attempt)
+        self._books.charge(arrival, query, charge, question.now_s)
 
-    def _refuse(self, arrival: RequestArrived, reason: str) -> Decision:
+    def _refuse(self, arrival: RequestArrived, reason: RejectReason) -> Decision:
         return Decision(
             request_id=arrival.request_id,
             decided_at_s=arrival.now_s,
-            policy=self._policy.name,
+            policy=self.policy.name,
             model=arrival.model,
             session=arrival.session,
-            prompt_tokens=_bound_tokens(arrival.prompt_tokens),
+            prompt_tokens=bound_tokens(arrival.prompt_tokens),
             target=None,
             predicted_cached_tokens=0,
-            reason=reason,
+            reason=REFUSALS[reason],
         )
 
     # Progress and end
 
-    def _start_decode(self, token: FirstToken) -> None:
+    def _start_decode(self, token: FirstToken, now_s: float) -> None:
         attempt = self._attempts.get(token.request_id)
         if attempt is None:
             self.ignored.late += 1
             return
-        if not self.ledger.start_decode(token.request_id, token.now_s):
+        if not self.ledger.start_decode(token.request_id, now_s):
             self.ignored.repeated += 1
             return
-        attempt.first_token_at_s = token.now_s
-        totals = self.ledger.totals(attempt.target, token.now_s)
-        attempt.predicted_step_s = predict_step_s(totals, self._costs)
-        ttft_s = max(0.0, token.now_s - attempt.decided_at_s)
+        books, target = self._books, attempt.target
+        books.standings.touch(target)
+        attempt.first_token_at_s = now_s
+        rank = self.fleet.find(target)
+        capacity_tokens = None if rank is None else rank.find_capacity_tokens()
+        attempt.predicted_step_s = predict_step_s(self.ledger.totals(target, now_s), capacity_tokens, self._costs)
         if self._settings.learn_pace:
-            record_prefill(self._paces, attempt, cached_tokens=token.cached_tokens, ttft_s=ttft_s, costs=self._costs)
-        self.residency.confirm(token.request_id, token.now_s)
-        self.decisions.record_first_token(token.request_id, ttft_s)
-        self._record_cached(token.request_id, token.cached_tokens)
-        if attempt.session is not None:
-            self.homes.settle(attempt.session, attempt.target, token.now_s)
+            record_prefill(books.paces, attempt, cached_tokens=token.cached_tokens, now_s=now_s, costs=self._costs)
+        self.residency.confirm(token.request_id, now_s)
+        self.decisions.record_first_token(token.request_id, max(0.0, now_s - attempt.decided_at_s))
+        self._record_cached(token.request_id, attempt, token.cached_tokens)
+        books.settle(attempt, now_s)
 
     def _progress(self, progress: OutputProgressed) -> None:
         if not self.ledger.record_output(progress.request_id, min(progress.output_tokens, MAX_TOKENS)):
             self.ignored.late += 1
+            return
+        self._books.standings.touch(self._attempts[progress.request_id].target)
 
-    def _end(self, end: RequestEnded) -> None:
-        if self.ledger.release(end.request_id, end.now_s) is None:
+    def _end(self, end: RequestEnded, now_s: float) -> None:
+        if self.ledger.release(end.request_id, now_s) is None:
             self.ignored.late += 1
             return
-        attempt = self._close(end.request_id, end.outcome, end.now_s)
-        self._record_cached(end.request_id, end.cached_tokens)
+        attempt = self._close(end.request_id, end.outcome, now_s)
+        self._record_cached(end.request_id, attempt, end.cached_tokens)
         if self._settings.learn_pace and end.outcome is Outcome.DONE and end.output_tokens is not None:
-            record_decode(self._paces, attempt, output_tokens=end.output_tokens, now_s=end.now_s)
+            record_decode(self._books.paces, attempt, output_tokens=end.output_tokens, now_s=now_s)
 
     def _close(self, request_id: RequestId, outcome: Outcome, now_s: float) -> Attempt:
         """The load is off: settles or withdraws what rested on the request."""
         attempt = self._attempts.pop(request_id)
+        self._books.standings.touch(attempt.target)
         self.decisions.record_outcome(request_id, outcome.value)
         if outcome is Outcome.DONE:
             self.residency.confirm(request_id, now_s)
-            if attempt.session is not None:
-                self.homes.settle(attempt.session, attempt.target, now_s)
+            self._books.settle(attempt, now_s)
         elif attempt.first_token_at_s is None:
-            self.residency.withdraw(request_id)
-            if attempt.session is not None:
-                self.homes.withdraw(attempt.session, request_id)
+            self._books.withdraw(request_id, attempt)
         return attempt
 
-    def _record_cached(self, request_id: RequestId, cached_tokens: int | None) -> None:
-        if cached_tokens is not None:
-            self.decisions.record_cached(request_id, cached_tokens)
-
-    # The fleet
-
-    def _report(self, report: LoadReported) -> None:
-        rank = self.fleet.find(report.target)
-        if rank is None:
-            self.ignored.unknown_targets += 1
+    def _record_cached(self, request_id: RequestId, attempt: Attempt, cached_tokens: int | None) -> None:
+        """Notes the real reuse, and what it adds to the cost of the rank chosen."""
+        if cached_tokens is None:
             return
-        own = self.ledger.totals(report.target, report.now_s)
-        counts = ReportedCounts(
-            running_requests=report.running_requests,
-            waiting_requests=report.waiting_requests,
-            waiting_tokens=report.waiting_tokens,
-            used_tokens=report.used_tokens,
-            capacity_tokens=report.capacity_tokens,
-        )
-        mine = OwnLoad(open_requests=own.open_requests, waiting_tokens=own.waiting_tokens)
-        rank.report = build_report(counts, own=mine, now_s=report.now_s)
+        added_s = None
+        if isinstance(self.policy, BoundedPolicy):
+            prompt, cached = attempt.prompt_tokens, min(max(cached_tokens, 0), attempt.prompt_tokens)
+            attention_ratio = self._books.paces.attention.ratio
+            actual_s = prefill_s(prompt - cached, prompt, self._costs, attention_ratio)
+            assumed_s = prefill_s(prompt - attempt.assumed_cached_tokens, prompt, self._costs, attention_ratio)
+            added_s = self.policy.reuse_weight * attempt.prefill_ratio * (actual_s - assumed_s)
+        self.decisions.record_cached(request_id, cached_tokens, added_s)
 
-    def _change_fleet(self, change: FleetChanged) -> None:
-        lost = self.fleet.replace(change.ranks)
+    def _change_fleet(self, change: FleetChanged, now_s: float) -> None:
+        lost = self._books.replace_fleet(change.ranks)
         for target in lost:
-            for reservation in self.ledger.release_target(target, change.now_s):
-                self._close(reservation.request_id, Outcome.WORKER_LOST, change.now_s)
-        self.homes.forget_targets(lost)
-        self.residency.forget_targets(lost)
+            for reservation in self.ledger.release_target(target, now_s):
+                self._close(reservation.request_id, Outcome.WORKER_LOST, now_s)
 
     @property
     def prefill_ratio(self) -> float:
         """Measured seconds of prefill over those that the coefficients predict."""
-        return self._paces.prefill.ratio
+        return self._books.paces.prefill.ratio
 
     @property
     def decode_ratio(self) -> float:
         """The same for the time between tokens."""
-        return self._paces.decode.ratio
+        return self._books.paces.decode.ratio
 
     def check_invariants(self) -> None:
         """Raises AssertionError when ledger, attempts, homes, predictions and fleet disagree."""
-        self.ledger.check_invariants()
-        self.homes.check_invariants()
-        self.residency.check_invariants()
+        self._books.check_invariants()
         if sorted(self.ledger.open_requests()) != sorted(self._attempts):
             raise AssertionError(f"charged {self.ledger.open_requests()}, remembered {tuple(self._attempts)}")
         stray = [name for name, attempt in self._attempts.items() if attempt.target not in self.fleet]
@@ -368,12 +328,6 @@ class Placer:
             raise AssertionError(f"requests on ranks that are gone: {stray}")
 
 
-_REFUSALS = {
-    RejectReason.NO_WORKER: "no rank is left that was not tried",
-    RejectReason.UNKNOWN_MODEL: "no rank serves the model",
-    RejectReason.ALL_UNHEALTHY: "every rank that serves the model is unhealthy or draining",
-}
-
-
-def _bound_tokens(count: int) -> int:
-    return min(max(count, 0), MAX_TOKENS)
+def _name(arrival: RequestArrived) -> SessionId | None:
+    """The conversation by which a home is known."""
+    return None if arrival.session is None else name_home(arrival.session, arrival.model)

@@ -6,6 +6,7 @@ import msgspec
 
 from router.fleet.rank import RankFacts
 from router.fleet.tiers import ReuseOption
+from router.placement.origins import HomeRecord, LedgerPartial
 from wire.ids import RequestId, SessionId, Target
 
 
@@ -71,6 +72,8 @@ class RequestArrived(msgspec.Struct, frozen=True, kw_only=True):
     approximate: frozenset[Target] = frozenset()
     #: Ways to serve the prompt on ranks where more than the device cache counts.
     options: dict[Target, tuple[ReuseOption, ...]] = {}
+    #: Name of state inside one engine that it rests on (`StateKept`); None where it can go anywhere.
+    pin: str | None = None
 
 
 class FirstToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,4 +105,45 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int | None = None
 
 
-Stimulus = FleetChanged | LoadReported | RequestArrived | FirstToken | OutputProgressed | RequestEnded
+class StateKept(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine keeps something that later requests name: a stored response, an opened session."""
+
+    now_s: float
+    #: Name by which requests will ask for it.
+    name: str
+    target: Target
+
+
+class StateDropped(msgspec.Struct, frozen=True, kw_only=True):
+    """It keeps it no longer."""
+
+    now_s: float
+    name: str
+
+
+class PartialTold(msgspec.Struct, frozen=True, kw_only=True):
+    """Another router told what it has placed."""
+
+    now_s: float
+    partial: LedgerPartial
+
+
+class HomeTold(msgspec.Struct, frozen=True, kw_only=True):
+    """Another router told where a conversation lives."""
+
+    now_s: float
+    record: HomeRecord
+
+
+Stimulus = (
+    FleetChanged
+    | LoadReported
+    | RequestArrived
+    | FirstToken
+    | OutputProgressed
+    | RequestEnded
+    | StateKept
+    | StateDropped
+    | PartialTold
+    | HomeTold
+)

@@ -1,18 +1,28 @@
-"""Puts together what a policy sees of a rank: facts, reports, the ledger's sums and the overlaps of one prompt."""
+"""Puts together what a policy sees of a rank: facts, reports, the ledger's sums and the overlaps of one prompt.
+
+What does not change from request to request is rounded (`coarse`), so that ranks which are alike look alike: a fleet of
+thousands then has few different views.
+"""
+
+import math
 
 import msgspec
 
-from router.config import Coefficients
+from router.config_policy import Coefficients
 from router.fleet.load import ReportedLoad
-from router.fleet.recent import RecentShare
+from router.fleet.pace import WorkerRatios
 from router.fleet.tiers import ReuseOption
 from router.fleet.view import Rank
 from router.placement.ledger import RankTotals
-from router.policy.base import RankView
-from router.policy.prefill import prefill_s
+from router.policy.base import PlacementQuery, RankView
+from router.policy.reuse import ReuseTerm
 
 #: A report older than this says nothing of the present.
 REPORT_TTL_S = 30.0
+#: Output assumed for a request that others placed.
+FOREIGN_OUTPUT_TOKENS = 256
+#: Steps of the busy ratio, and of the ratio of evicted tokens that are asked for again.
+RATIO_STEPS = 32
 
 
 class Overlap(msgspec.Struct, frozen=True):
@@ -50,55 +60,79 @@ class ForeignLoad(msgspec.Struct, frozen=True):
 _NO_FOREIGN = ForeignLoad()
 
 
-def find_foreign_load(
-    report: ReportedLoad | None, *, now_s: float, costs: Coefficients, prefill_ratio: float
-) -> ForeignLoad:
+def find_foreign_load(report: ReportedLoad | None, *, now_s: float, request_tokens: int) -> ForeignLoad:
     """Work of others: what the report showed above this router's own, less what was done since."""
     if report is None:
         return _NO_FOREIGN
     age_s = report.age_s(now_s)
     requests = report.foreign_requests()
-    tokens = report.foreign_waiting_tokens(costs.foreign_request_tokens)
+    tokens = report.foreign_waiting_tokens(request_tokens)
     if age_s > REPORT_TTL_S or (requests == 0 and tokens == 0):
         return _NO_FOREIGN
-    reported_s = tokens * prefill_ratio * costs.prefill_s_per_token
     waiting = min(report.waiting_requests, requests)
-    return ForeignLoad(max(0.0, reported_s - age_s), waiting, requests - waiting)
+    return ForeignLoad(max(0.0, tokens * report.s_per_token - age_s), waiting, requests - waiting)
 
 
 def build_view(
-    rank: Rank,
-    *,
-    overlap: Overlap,
-    own: RankTotals,
-    foreign: ForeignLoad,
-    expected_output_tokens: int,
-    foreign_context_tokens: int,
-    recent: RecentShare,
-    options: tuple[ReuseOption, ...] = (),
-) -> RankView:
-    """A rank as a policy sees it; of requests that others placed, output and context are taken as given here."""
+    rank: Rank, *, own: RankTotals, foreign: ForeignLoad, live_tokens: int, ratios: WorkerRatios, costs: Coefficients,
+    now_s: float,
+) -> RankView:  # fmt: skip
+    """A rank as a policy sees it, whatever is asked: nothing of the prompt there, and no wait.
+
+    Of requests that others placed, output and context are taken as given.
+    """
+    capacity_tokens = rank.find_capacity_tokens()
+    share = rank.recent.share(now_s)
+    age_s = None
+    if capacity_tokens is not None and share.fill_tokens_per_s > 0:
+        age_s = capacity_tokens / share.fill_tokens_per_s
     return RankView(
         target=rank.facts.target,
-        overlap_tokens=overlap.confirmed_tokens,
-        predicted_overlap_tokens=overlap.predicted_tokens,
-        own_wait_s=own.waiting_s,
-        foreign_wait_s=foreign.wait_s,
         open_requests=own.open_requests + foreign.waiting_requests + foreign.running_requests,
         decoding_requests=own.decoding_requests + foreign.running_requests,
-        remaining_output_tokens=own.remaining_output_tokens + foreign.running_requests * expected_output_tokens,
-        context_tokens=own.context_tokens + foreign.running_requests * foreign_context_tokens,
-        capacity_tokens=rank.find_capacity_tokens(),
-        resident_tokens=rank.find_resident_tokens(),
-        fill_tokens_per_s=recent.fill_tokens_per_s,
-        recent_work_s=recent.work_s,
-        busy_ratio=recent.busy_ratio,
-        request_work_s=recent.request_work_s,
-        options=options,
+        remaining_output_tokens=own.remaining_output_tokens + foreign.running_requests * FOREIGN_OUTPUT_TOKENS,
+        context_tokens=own.context_tokens + foreign.running_requests * costs.foreign_request_tokens,
+        open_tokens=own.open_tokens
+        + (foreign.waiting_requests + foreign.running_requests) * costs.foreign_request_tokens,
+        capacity_tokens=capacity_tokens,
+        resident_tokens=coarse(rank.find_resident_tokens()),
+        live_tokens=coarse(live_tokens),
+        cache_age_s=None if age_s is None else math.exp2(round(math.log2(age_s))),
+        eviction_reuse_ratio=0.0 if age_s is None else _find_reuse_ratio(rank, age_s, costs),
+        busy_ratio=round(share.busy_ratio * RATIO_STEPS) / RATIO_STEPS,
+        prefill_ratio=ratios.prefill,
+        decode_ratio=ratios.decode,
         links=rank.facts.links,
     )
 
 
-def charge_s(prompt_tokens: int, cached_tokens: int, costs: Coefficients, prefill_ratio: float) -> float:
-    """Seconds of prefill that a placement adds to its rank."""
-    return prefill_ratio * prefill_s(prompt_tokens - cached_tokens, prompt_tokens, costs)
+def _find_reuse_ratio(rank: Rank, age_s: float, costs: Coefficients) -> float:
+    ratio = rank.ages.find_reuse_ratio(age_s, prior_ratio=costs.reuse_probability, prior_decay_s=costs.reuse_decay_s)
+    return round(ratio * RATIO_STEPS) / RATIO_STEPS
+
+
+def coarse(count: int) -> int:
+    """A count with its five highest bits: within 3% of the count."""
+    shift = max(0, count.bit_length() - 5)
+    return (count >> shift) << shift
+
+
+def complete_view(
+    view: RankView, *, overlap: Overlap, own_wait_s: float, foreign_wait_s: float, options: tuple[ReuseOption, ...] = ()
+) -> RankView:
+    """A view with what lies there of one prompt, and the wait at one moment."""
+    if overlap is NO_OVERLAP and own_wait_s == 0.0 and foreign_wait_s == 0.0 and not options:
+        return view
+    return msgspec.structs.replace(
+        view,
+        overlap_tokens=overlap.confirmed_tokens,
+        predicted_overlap_tokens=overlap.predicted_tokens,
+        own_wait_s=own_wait_s,
+        foreign_wait_s=foreign_wait_s,
+        options=options,
+    )
+
+
+def charge_s(query: PlacementQuery, view: RankView, costs: Coefficients) -> float:
+    """Seconds of work that a placement adds to its rank: prefill, or fetching where that is quicker."""
+    return ReuseTerm(costs).cost_s(query, view)

@@ -10,9 +10,22 @@ from typing import Protocol
 
 import msgspec
 
-from router.config import Coefficients
+from router.config_policy import Coefficients
 from router.fleet.tiers import DEFAULT_LINKS, ReuseOption, TierLinks
 from wire.ids import RequestId, SessionId, Target
+
+
+class HotHead(msgspec.Struct, frozen=True, kw_only=True):
+    """The head of a prompt that other sessions begin with too."""
+
+    #: Length of the head.
+    tokens: int
+    #: Sessions a second that begin with it, of late.
+    requests_per_s: float
+    #: Ranks that hold it, or are expected to.
+    copies: int
+    #: Seconds of work ahead on the idlest of them.
+    least_wait_s: float
 
 
 class PlacementQuery(msgspec.Struct, frozen=True, kw_only=True):
@@ -27,11 +40,19 @@ class PlacementQuery(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId | None = None
     #: Where the conversation lives, None where it lives nowhere yet.
     home: Target | None = None
-    #: Seconds of work that a candidate was given of late, on average over the candidates.
-    mean_recent_work_s: float = 0.0
-    #: Measured prefill seconds over those the coefficients predict, 1 while nothing was measured.
+    #: Tokens of it that count among the live ones of its home.
+    home_tokens: int = 0
+    #: Tokens of live sessions on a candidate, on average over the candidates.
+    mean_live_tokens: float = 0.0
+    #: Seconds of prefill in one request, on average of late.
+    request_work_s: float = 0.0
+    #: The head it shares with other sessions that begin; None where it shares none, or is none that begins.
+    head: HotHead | None = None
+    #: Measured prefill seconds of the fleet over those the coefficients predict, 1 while nothing was measured.
     prefill_ratio: float = 1.0
-    #: The same for the time between tokens.
+    #: The same for the part that grows with what is attended to, relative to the whole.
+    attention_ratio: float = 1.0
+    #: The same as `prefill_ratio` for the time between tokens.
     decode_ratio: float = 1.0
 
 
@@ -59,14 +80,19 @@ class RankView(msgspec.Struct, frozen=True, kw_only=True):
     capacity_tokens: int | None = None
     #: Tokens of it in use or holding something reusable, as far as known.
     resident_tokens: int = 0
-    #: New tokens a second that arrived there of late: the speed at which old ones are pushed out.
-    fill_tokens_per_s: float = 0.0
-    #: Seconds of work this router gave it of late, the older the less.
-    recent_work_s: float = 0.0
-    #: Share of that time that this work kept the rank busy, 0..1.
+    #: Prompt and output of all requests placed there and not ended, summed: what cannot give way to a new one.
+    open_tokens: int = 0
+    #: Tokens of the sessions that live there, whether they run or pause.
+    live_tokens: int = 0
+    #: Seconds until a token that nobody asks for is pushed out; None while nothing is.
+    cache_age_s: float | None = None
+    #: Probability that a token pushed out now would have been asked for again.
+    eviction_reuse_ratio: float = 0.0
+    #: Share of the last minute that work of this router kept the rank busy, 0..1.
     busy_ratio: float = 0.0
-    #: Seconds of work in one request there, on average of late.
-    request_work_s: float = 0.0
+    #: Measured prefill seconds of this worker over the fleet's, and the same for the time between tokens.
+    prefill_ratio: float = 1.0
+    decode_ratio: float = 1.0
     #: Ways to serve the prompt there, where more than its device cache counts; empty elsewhere.
     options: tuple[ReuseOption, ...] = ()
     #: How fast it reads its other tiers.

@@ -9,11 +9,14 @@ from array import array
 from collections.abc import Sequence
 from typing import Protocol
 
-from router.config import Coefficients, PolicyName, PolicyWeights
+from router.config_policy import Coefficients, PolicyName, PolicyWeights
+from router.policy.admission import AdmissionTerm
 from router.policy.balance import BalanceTerm
 from router.policy.base import Choice, PlacementQuery, RankView, build_table
 from router.policy.decode import DecodeTerm
 from router.policy.reuse import ReuseTerm
+from router.policy.settle import SettleTerm
+from router.policy.spread import SpreadTerm
 from router.policy.ties import break_tie, find_tied
 from router.policy.wait import WaitTerm
 
@@ -24,7 +27,19 @@ class CostTerm(Protocol):
     name: str
 
     def cost_s(self, query: PlacementQuery, rank: RankView) -> float:
-        """Seconds; finite and at least 0 for sane input."""
+        """Seconds; finite for sane input, below 0 for a credit."""
+        ...
+
+
+class FloorTerm(CostTerm, Protocol):
+    """A term that can say what a rank costs any query at least."""
+
+    def floor_s(self, rank: RankView) -> float:
+        """Seconds, whatever the query; at least 0."""
+        ...
+
+    def floor_ratio(self, query: PlacementQuery) -> float:
+        """`floor_ratio(q) * floor_s(r) <= cost_s(q, r)` for every rank that holds nothing of the prompt."""
         ...
 
 
@@ -35,14 +50,25 @@ class CacheAffinity:
 
     def __init__(self, weights: PolicyWeights, coefficients: Coefficients) -> None:
         self.coefficients = coefficients
+        self.weights = weights
+        self._reuse = ReuseTerm(coefficients)
+        self._spread = SpreadTerm(coefficients)
+        admission, decode, settle = AdmissionTerm(coefficients), DecodeTerm(coefficients), SettleTerm(coefficients)
         terms: tuple[tuple[float, CostTerm], ...] = (
             (weights.wait, WaitTerm()),
-            (weights.reuse, ReuseTerm(coefficients)),
-            (weights.decode, DecodeTerm(coefficients)),
+            (weights.admission, admission),
+            (weights.reuse, self._reuse),
+            (weights.decode, decode),
             (weights.balance, BalanceTerm(coefficients)),
+            (weights.settle, settle),
+            (weights.spread, self._spread),
         )
         self._terms = tuple((weight, term) for weight, term in terms if weight > 0)
         self._term_names = tuple(term.name for _, term in self._terms)
+        floors: tuple[tuple[float, FloorTerm], ...] = ((weights.admission, admission), (weights.decode, decode))
+        self._settled_floors = tuple((weight, term) for weight, term in floors if weight > 0)
+        own = ((weights.settle, settle),) if weights.settle > 0 else ()
+        self._new_floors = (*self._settled_floors, *own)
 
     def choose(self, query: PlacementQuery, ranks: Sequence[RankView], seed: int) -> Choice:
         """The cheapest rank; ties go home, else by a hash of the request."""
@@ -52,11 +78,47 @@ class CacheAffinity:
         notes: list[str] = []
         for name, column in zip(self._term_names, columns, strict=True):
             notes += neutralise(name, column, ranks)
-        totals_s = map(sum, zip(*columns, strict=True)) if columns else [0.0] * len(ranks)
+        totals_s = map(math.fsum, zip(*columns, strict=True)) if columns else [0.0] * len(ranks)
         costs = build_table(query, ranks, totals_s, term_names=self._term_names, terms_s=columns)
         tied = [costs.targets[place] for place in find_tied(costs.totals_s)]
         target = break_tie(tied, query, seed)
         return Choice(target=target, costs=costs, tied_count=len(tied), notes=tuple(notes))
+
+    # What lets most ranks of a large fleet be passed over unseen.
+
+    @property
+    def wait_weight(self) -> float:
+        """Factor on seconds of work ahead."""
+        return self.weights.wait
+
+    @property
+    def reuse_weight(self) -> float:
+        """Factor on seconds of prefill."""
+        return self.weights.reuse
+
+    def total_s(self, query: PlacementQuery, rank: RankView) -> float:
+        """The figure that `choose` compares."""
+        return math.fsum([weight * term.cost_s(query, rank) for weight, term in self._terms])
+
+    def floor_s(self, rank: RankView, *, is_new: bool) -> float:
+        """Seconds that a rank without any wait costs at least, reuse left out; to be scaled by `floor_ratio`.
+
+        Args:
+            rank: A rank.
+            is_new: For sessions that begin; else for all others.
+        """
+        floors = self._new_floors if is_new else self._settled_floors
+        return math.fsum([weight * term.floor_s(rank) for weight, term in floors])
+
+    def floor_ratio(self, query: PlacementQuery, *, is_new: bool) -> float:
+        """Share of `floor_s` that the query costs at least; at most 1, for waits are not scaled."""
+        floors = self._new_floors if is_new else self._settled_floors
+        return min([1.0, *(term.floor_ratio(query) for _, term in floors)])
+
+    def least_reuse_s(self, query: PlacementQuery, prefill_ratio: float) -> float:
+        """Seconds of term `reuse`, less the largest credit, where nothing of the prompt lies."""
+        reuse_s = self.weights.reuse * self._reuse.least_s(query, prefill_ratio)
+        return reuse_s - self.weights.spread * self._spread.most_credit_s(query)
 
 
 def neutralise(name: str, column: "array[float]", ranks: Sequence[RankView]) -> list[str]:

@@ -1,6 +1,7 @@
 """Between candidates that cost the same: the session's home, else a seeded hash, never the order of a list."""
 
 from collections.abc import Sequence
+from functools import lru_cache
 
 import xxhash
 
@@ -13,6 +14,8 @@ TIE_S = 1e-3
 TIE_RATIO = 0.02
 
 _MASK_64 = (1 << 64) - 1
+#: Prime modulus of the weights in a tie.
+_PRIME = (1 << 61) - 1
 
 
 def hash_to_target(key: str, target: Target, seed: int) -> int:
@@ -20,9 +23,27 @@ def hash_to_target(key: str, target: Target, seed: int) -> int:
     return xxhash.xxh3_64_intdigest(f"{key}\0{target.worker}\0{target.dp_rank}".encode(), seed=seed & _MASK_64)
 
 
+@lru_cache(maxsize=1 << 16)
+def hash_target(target: Target) -> int:
+    """A number that stands for a target, below the modulus of the weights."""
+    return xxhash.xxh3_64_intdigest(f"{target.worker}\0{target.dp_rank}".encode()) % _PRIME
+
+
 def pick_by_hash(key: str, targets: Sequence[Target], seed: int) -> Target:
-    """The target with the highest weight for the key."""
-    return max(targets, key=lambda target: (hash_to_target(key, target, seed), target))
+    """The target with the highest weight for the key.
+
+    Weights are `(a * hash(target) + b) mod p`, with `a` and `b` drawn from key and seed: each target is as likely to
+    have the highest, and only what a lost target had moves. Thousands are weighed in a millisecond.
+    """
+    if len(targets) == 1:
+        return targets[0]
+    draw = xxhash.xxh3_128_intdigest(key.encode(), seed=seed & _MASK_64)
+    factor, offset = (draw >> 64) % (_PRIME - 1) + 1, (draw & _MASK_64) % _PRIME
+    weights = [(factor * hash_target(target) + offset) % _PRIME for target in targets]
+    highest = max(weights)
+    if weights.count(highest) > 1:
+        return max(target for target, weight in zip(targets, weights, strict=True) if weight == highest)
+    return targets[weights.index(highest)]
 
 
 def find_window_s(lowest_s: float) -> float:

@@ -1,12 +1,14 @@
 """Prompts with images, sounds and the like: which part of them is known, and what their keys do to block hashes.
 
-An engine puts placeholder tokens where an item stands; how many depends on its processor, so a chat is known only up
-to the first message that carries one. Where a body brings ids together with the places of its items (as the render
-routes of engines give them), all of it is known, and each item's key enters the blocks it overlaps: equal
-placeholders of different images are different blocks.
+An engine puts placeholder tokens where its template says; how many depends on its processor, so a chat is known only
+up to the first of them. A template that walks over parts is shown the items as engines show them, for it may put them
+before the text or change what stands above them; where it takes text, engines put them first in it. Where a body
+brings ids together with the places of its items (as the render routes of engines give them), all of it is known, and
+each item's key enters the blocks it overlaps: equal placeholders of different images are different blocks.
 """
 
 from collections.abc import Mapping, Sequence
+from os.path import commonprefix
 from typing import Any
 
 from prefix_index import block_hashes
@@ -19,6 +21,8 @@ MAX_ITEMS = 1_024
 #: Longest key of an item; engines use digests.
 MAX_KEY_CHARS = 512
 _TEXTS = ("text", "input_text", "output_text")
+#: What engines call the items of parts whose type holds the word: `image_url`, `input_audio`, ...
+_KINDS = ("image", "video", "audio")
 
 
 def has_media(content: object) -> bool:
@@ -30,19 +34,47 @@ def has_media(content: object) -> bool:
     )
 
 
-def mark_media(messages: Sequence[Mapping[str, Any]], mark: str) -> list[Mapping[str, Any]]:
-    """The messages with a mark for the content of each that carries media."""
-    return [{**message, "content": mark} if has_media(message.get("content")) else message for message in messages]
+def mark_media(messages: Sequence[Mapping[str, Any]], mark: str, *, takes_parts: bool) -> list[Mapping[str, Any]]:
+    """The messages with a mark for what depends on media in each that carries some.
+
+    Args:
+        messages: OpenAI messages.
+        mark: What to put there.
+        takes_parts: Whether text parts before the first item may stay; else the mark is all of the content.
+    """
+    return [
+        {**message, "content": _mark_parts(message["content"], mark) if takes_parts else mark}
+        if has_media(message.get("content"))
+        else message
+        for message in messages
+    ]
+
+
+def _mark_parts(parts: Sequence[Any], mark: str) -> list[Any]:
+    first = next(place for place, part in enumerate(parts) if has_media([part]))
+    return [*parts[:first], {"type": "text", "text": mark}]
+
+
+def shape_media(messages: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """The messages with every item as engines name it to templates that walk over parts: its kind alone."""
+    return [
+        {**message, "content": [_shape_part(part) for part in message["content"]]}
+        if has_media(message.get("content"))
+        else message
+        for message in messages
+    ]
+
+
+def _shape_part(part: Any) -> Any:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    found = next((word for word in _KINDS if isinstance(kind, str) and word in kind), None)
+    return part if found is None else {"type": found}
 
 
 def find_known_text(texts: Sequence[str]) -> str:
-    """What the same conversation rendered with each of `MARKS` has before the first of them."""
-    first, second = (text.partition(mark)[0] for text, mark in zip(texts, MARKS, strict=True))
-    if first == second:
-        return first
-    return first[
-        : next(place for place in range(len(first) + 1) if first[place : place + 1] != second[place : place + 1])
-    ]
+    """What renderings of the same conversation have in common before the marks: those with `MARKS` first, in order."""
+    marked = [text.partition(mark)[0] for text, mark in zip(texts, MARKS, strict=False)]
+    return commonprefix([*marked, *texts[len(MARKS) :]])  # noqa: RUF071  (of texts, character by character)
 
 
 def read_media(features: object, token_count: int) -> tuple[MediaItem, ...] | None:

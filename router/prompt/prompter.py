@@ -16,7 +16,7 @@ import msgspec
 from prefix_index import BlockChain
 from router.prompt.conversations import ConversationStore, TokenRun, TurnEnd
 from router.prompt.engine_form import DEFAULT_FORM, ContinueForm, EngineForm
-from router.prompt.media import MARKS, find_known_text, has_media, hash_with_media, mark_media, read_media
+from router.prompt.media import MARKS, find_known_text, has_media, hash_with_media, mark_media, read_media, shape_media
 from router.prompt.request import (
     OPAQUE_FIELDS,
     TEMPLATE_FIELDS,
@@ -212,18 +212,34 @@ class Prompter:
         self, messages: Sequence[Mapping[str, Any]], request: PromptInput, salt: str | None
     ) -> Prompt | Unrenderable:
         """The part of a chat with media that stands before the first message that carries some."""
-        texts = [self._render(mark_media(messages, mark), request, self._form) for mark in MARKS]
+        texts = self._render_around_media(messages, request)
         known = [text for text in texts if isinstance(text, str)]
         if len(known) < len(texts) or request.add_special_tokens is True:
             return Unrenderable("multimodal")
-        text = find_known_text(known)
-        text = text[: self.tokenizer.cuts.find_last(text)]
+        text = self._find_settled(find_known_text(known), known[-1])
         ids = self._encode(text) if text else Unrenderable("multimodal")
         rest = self._encode(known[0][len(text) :])
         if isinstance(ids, Unrenderable) or isinstance(rest, Unrenderable):
             return Unrenderable("multimodal")
         items = sum(has_media(message.get("content")) for message in messages)
         return Prompt(run=TokenRun(ids), cache_salt=salt, whole_tokens=len(ids) + len(rest) + items * _MEDIA_TOKENS)
+
+    def _render_around_media(
+        self, messages: Sequence[Mapping[str, Any]], request: PromptInput
+    ) -> list[str | Unrenderable]:
+        """The chat with each of `MARKS` for its media, then as it is where its template takes the items."""
+        shown = self._render(shape_media(messages), request, self._form)
+        takes_items = self.template is not None and self.template.takes_parts and isinstance(shown, str)
+        marked = [mark_media(messages, mark, takes_parts=takes_items) for mark in MARKS]
+        return [*(self._render(each, request, self._form) for each in marked), *([shown] if takes_items else [])]
+
+    def _find_settled(self, start: str, whole: str) -> str:
+        """The part of a prompt's start whose ids do not depend on what follows it in the whole."""
+        for match in self.tokenizer.cuts.find_tokens(whole):
+            if match.start() >= len(start):
+                is_apart = match.start() == len(start) and match.group() in self.tokenizer.cuts.contents
+                return start if is_apart else start[: self.tokenizer.cuts.find_last(start)]
+        return start[: self.tokenizer.cuts.find_last(start)]
 
     def _render(
         self, messages: Sequence[Mapping[str, Any]], request: PromptInput, form: EngineForm

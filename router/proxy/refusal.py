@@ -1,6 +1,17 @@
 """Why a request was not placed, as the error its client sees: what is asked for, what there is instead."""
 
-from router.errors import AllUnhealthyError, DovecoteError, DuplicateRequestError, FleetError, UnknownModelError
+from collections.abc import Callable
+
+from router.errors import (
+    AllUnhealthyError,
+    DovecoteError,
+    DuplicateRequestError,
+    FleetError,
+    LostStateError,
+    PinnedElsewhereError,
+    UnknownModelError,
+    UnknownStateError,
+)
 from router.placement.instructions import Reject, RejectReason
 from router.proxy.ports import ProxyParts
 
@@ -12,15 +23,33 @@ MAX_NAME_CHARS = 100
 
 def refusal(reject: Reject, model: str | None, parts: ProxyParts) -> DovecoteError:
     """The error a client sees for a request that was not placed."""
-    match reject.reason:
-        case RejectReason.UNKNOWN_MODEL:
-            return unknown_model(model, parts)
-        case RejectReason.ALL_UNHEALTHY:
-            return AllUnhealthyError(f"no worker that serves this model is healthy ({_count(parts)}); try again soon")
-        case RejectReason.DUPLICATE_REQUEST:
-            return DuplicateRequestError("a request of this id is still running")
-        case RejectReason.NO_WORKER:
-            return FleetError(f"no worker can take the request ({_count(parts)}); try again soon")
+    if reject.reason in _PINNED:
+        kind, words = _PINNED[reject.reason]
+        return kind(words)
+    if reject.reason is RejectReason.UNKNOWN_MODEL:
+        return unknown_model(model, parts)
+    if reject.reason is RejectReason.DUPLICATE_REQUEST:
+        return DuplicateRequestError("a request of this id is still running")
+    if reject.reason is RejectReason.ALL_UNHEALTHY:
+        return AllUnhealthyError(f"no worker that serves this model is healthy ({_count(parts)}); try again soon")
+    return FleetError(f"no worker can take the request ({_count(parts)}); try again soon")
+
+
+#: Refusals of requests that rest on state inside one engine.
+_PINNED: dict[RejectReason, tuple[Callable[[str], DovecoteError], str]] = {
+    RejectReason.UNKNOWN_STATE: (
+        UnknownStateError,
+        "no worker here is known to keep the state that this request names",
+    ),
+    RejectReason.LOST_STATE: (
+        LostStateError,
+        "the worker that kept the state this request names is gone, and the state with it",
+    ),
+    RejectReason.PINNED_ELSEWHERE: (
+        PinnedElsewhereError,
+        "the worker that keeps the state this request names takes no request now",
+    ),
+}
 
 
 def unknown_model(model: str | None, parts: ProxyParts) -> UnknownModelError:

@@ -29,6 +29,11 @@ SUBJECTS = {
     "dovecote_router_events_total",
     "dovecote_router_errors_total",
     "dovecote_engine_pool_pages",
+    "dovecote_router_snapshots_failed_total",
+    "dovecote_router_overdue_blocks_total",
+    "dovecote_router_worker_parity",
+    "dovecote_router_prompt_cache_bytes",
+    "dovecote_router_prediction_disagreement",
 }
 
 
@@ -42,6 +47,8 @@ def existing() -> set[str]:
     metrics.watch_streams(list)
     metrics.watch_inflight(dict)
     metrics.watch_health(dict)
+    metrics.watch_parity(dict)
+    metrics.watch_agreement(dict)
     engine_page = generate_latest(EngineMetrics([], lambda _: 0).registry)
     return names_on(metrics.to_text().decode()) | names_on(engine_page.decode())
 

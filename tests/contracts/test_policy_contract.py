@@ -32,9 +32,13 @@ def problems(draw):
             context_tokens=draw(counts),
             capacity_tokens=draw(st.none() | counts),
             resident_tokens=draw(counts),
-            fill_tokens_per_s=draw(seconds),
+            open_tokens=draw(counts),
+            live_tokens=draw(counts),
+            cache_age_s=draw(st.none() | seconds),
+            eviction_reuse_ratio=draw(st.floats(0.0, 1.0)),
             busy_ratio=draw(st.floats(0.0, 1.0)),
-            request_work_s=draw(seconds),
+            prefill_ratio=draw(st.floats(0.25, 4.0)),
+            decode_ratio=draw(st.floats(0.25, 4.0)),
         )
         for worker, rank in sorted(places)
     ]
@@ -43,6 +47,8 @@ def problems(draw):
         prompt_tokens=1_000,
         session=draw(st.none() | st.text(min_size=1, max_size=3).map(SessionId)),
         home=draw(st.none() | st.sampled_from([rank.target for rank in ranks])),
+        mean_live_tokens=draw(seconds),
+        request_work_s=draw(seconds),
     )
     return query, ranks
 

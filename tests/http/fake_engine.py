@@ -6,6 +6,8 @@ from contextlib import asynccontextmanager
 
 from aiohttp import web
 
+from tests.ports import take_port
+
 MODEL = "toy"
 USAGE = {"prompt_tokens": 9, "completion_tokens": 3, "total_tokens": 12, "prompt_tokens_details": {"cached_tokens": 0}}
 
@@ -44,6 +46,7 @@ class FakeEngine:
         #: Set when a client went away while its answer was under way.
         self.saw_disconnect = asyncio.Event()
         self.health_status = 200
+        self.health_headers = {}
         self.server_info = {"served_model_name": MODEL, "dp_size": 1, "page_size": 16, "max_total_num_tokens": 4096}
         self.models = [MODEL]
         self.loads = None
@@ -65,7 +68,7 @@ class FakeEngine:
 
     def app(self):
         async def health(_request):
-            return web.Response(status=self.health_status)
+            return web.Response(status=self.health_status, headers=self.health_headers)
 
         async def server_info(_request):
             return web.json_response(self.server_info)
@@ -137,10 +140,10 @@ async def hanging(_engine, _request, _body):
 
 
 @asynccontextmanager
-async def running(engine, port=0):
+async def running(engine, port=None):
     runner = web.AppRunner(engine.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port, reuse_address=True)
+    site = web.TCPSite(runner, "127.0.0.1", port or take_port(), reuse_address=True)
     await site.start()
     engine.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
     try:

@@ -2,17 +2,20 @@
 
 import asyncio
 import json
-import socket
+from contextlib import ExitStack
 
 import pytest
 from fake_engine import DONE, ROLE, answering, chunk, event, hanging, open_stream, raw_server, streaming
 from proxy_harness import CHAT, eventually, in_process, on_socket, value
 
+from tests.ports import closed_port
 
+
+@pytest.fixture
 def dead_url():
-    """An address at which nobody listens."""
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        return f"http://127.0.0.1:{taken.getsockname()[1]}"
+    """Makes addresses at which nobody listens."""
+    with ExitStack() as stack:
+        yield lambda: f"http://127.0.0.1:{stack.enter_context(closed_port())}"
 
 
 def check_error(response, status, code):
@@ -71,7 +74,7 @@ async def test_compressed_bodies_are_415_and_huge_headers_431(client):
     check_error(await client.post("/v1/chat/completions", json=CHAT, headers=headers), 431, "headers_too_large")
 
 
-async def test_without_a_healthy_worker_it_is_503_with_retry_after():
+async def test_without_a_healthy_worker_it_is_503_with_retry_after(dead_url):
     async with in_process([dead_url()]) as client:
         response = await client.chat()
         check_error(response, 503, "no_worker")
@@ -157,7 +160,7 @@ async def test_a_stream_that_breaks_before_its_first_event_is_502(client, engine
     check_error(await client.chat(stream=True), 502, "upstream_closed")
 
 
-async def test_C19_a_refused_connection_is_tried_once_elsewhere(engines):
+async def test_C19_a_refused_connection_is_tried_once_elsewhere(engines, dead_url):
     class Gone:
         url = dead_url()
 
@@ -173,7 +176,7 @@ async def test_C19_a_refused_connection_is_tried_once_elsewhere(engines):
         assert len(engines[0].requests) == 4
 
 
-async def test_C19_when_nobody_else_is_there_a_refused_connection_is_502(client, engine):
+async def test_C19_when_nobody_else_is_there_a_refused_connection_is_502(client, engine, dead_url):
     worker = client.router.fleet.workers["w0"]
     worker.config = worker.config.model_copy(update={"url": dead_url()})
     check_error(await client.chat(), 502, "upstream_unreachable")
@@ -347,7 +350,7 @@ async def test_a_body_without_a_model_has_the_routers_own_error(client, engine, 
     assert engine.requests == []
 
 
-async def test_a_fleet_that_cannot_take_a_request_says_how_many_workers_are_healthy(engines):
+async def test_a_fleet_that_cannot_take_a_request_says_how_many_workers_are_healthy(engines, dead_url):
     async with in_process([dead_url(), dead_url()]) as client:
         message = (await client.chat()).json()["error"]["message"]
         assert message == "no worker can take the request (0 of 2 workers healthy); try again soon"

@@ -6,6 +6,7 @@ import pytest
 import yaml
 from pydantic import ValidationError
 
+from prefix_index.layout import GroupLayout, Layout
 from router.config import (
     MAX_TEXT_CHARS,
     EventsMode,
@@ -18,8 +19,10 @@ from router.config import (
     load_fleet_config,
 )
 from router.errors import ConfigError
+from router.fleet.tiers import TierLinks
 
 ONE = 'workers: [{url: "http://a:1"}]\n'
+POLICIES = ", ".join(name.value for name in PolicyName)
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fleet.yaml"
 
 
@@ -88,6 +91,27 @@ def test_a_worker_is_named_by_host_and_port_unless_it_has_a_name():
     assert config.workers[1].url == "http://[::1]:2/base"
 
 
+def test_what_lies_behind_a_workers_cache_is_for_index_and_cost():
+    text = """
+workers:
+  - url: http://a:1
+    cache:
+      host: h
+      pools: [p]
+      pool_bytes_per_s: 1.0e+9
+      layout: [{kind: full_attention, bytes_per_token: 10}, {kind: mamba, checkpoint_bytes: 7, checkpoint_tokens: 64}]
+"""
+    (worker,) = load(text).workers
+    assert worker.cache.to_links() == TierLinks(pool_bytes_per_s=1e9)
+    assert worker.cache.to_layout() == Layout(
+        (
+            GroupLayout(kind="full_attention", bytes_per_token=10),
+            GroupLayout(kind="mamba", checkpoint_bytes=7, checkpoint_tokens=64),
+        )
+    )
+    assert load(ONE).workers[0].cache.to_layout() is None
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -105,8 +129,11 @@ def test_a_worker_is_named_by_host_and_port_unless_it_has_a_name():
             ),
         ),
         (
-            ONE + "policy: {weights: {speed: 1}}",
-            "fleet.yaml: policy.weights.speed: 1: unknown key; valid here: balance, decode, reuse, wait",
+            ONE + "policy: {weights: {zeal: 1}}",
+            (
+                "fleet.yaml: policy.weights.zeal: 1: unknown key; "
+                "valid here: admission, balance, decode, reuse, settle, spread, transfer, wait"
+            ),
         ),
         (
             'workers: [{url: "http://a:1", events: {endpoit: 3}}]',
@@ -114,6 +141,17 @@ def test_a_worker_is_named_by_host_and_port_unless_it_has_a_name():
                 "fleet.yaml: workers.0.events.endpoit: 3: unknown key; did you mean 'endpoint'? valid here: binds, "
                 "endpoint, replay_endpoint, topic"
             ),
+        ),
+        (
+            'workers: [{url: "http://a:1", cache: {layout: [{kind: odd}]}}]',
+            (
+                "fleet.yaml: workers.0.cache.layout.0.kind: 'odd': valid kinds: full_attention, mla_attention, "
+                "sliding_window (with window_tokens), mamba"
+            ),
+        ),
+        (
+            ONE + "redis: {url: 'http://:hidden@h'}",
+            "fleet.yaml: redis.url: '(not shown)': a Redis URL looks like redis://host:6379/0",
         ),
         (ONE + "listen: {port: 65536}", "fleet.yaml: listen.port: 65536: Input should be less than or equal to 65535"),
         (ONE + "listen: {port: -1}", "fleet.yaml: listen.port: -1: Input should be greater than or equal to 0"),
@@ -132,14 +170,11 @@ def test_a_worker_is_named_by_host_and_port_unless_it_has_a_name():
         ),
         (
             ONE + "policy: {name: cache_afinity}",
-            (
-                "fleet.yaml: policy.name: 'cache_afinity': did you mean 'cache_affinity'? valid here: cache_affinity, "
-                "round_robin, random, least_load, session_hash"
-            ),
+            ("fleet.yaml: policy.name: 'cache_afinity': did you mean 'cache_affinity'? valid here: " + POLICIES),
         ),
         (
             ONE + "policy: {name: 7}",
-            "fleet.yaml: policy.name: 7: valid here: cache_affinity, round_robin, random, least_load, session_hash",
+            "fleet.yaml: policy.name: 7: valid here: " + POLICIES,
         ),
         (
             'workers: [{url: "http://a:1"}, {url: "http://b:1"}, {url: "http://A:1/", id: x}]',

@@ -24,6 +24,7 @@ MODULES = {"engine": ["engine_shim.engine"], "serve": ["router", "serve"]}
 METRIC = re.compile(r"\bdovecote_[a-z0-9_]+\b")
 #: Metrics that appear with their first event of the kind, which this run may not have.
 ON_FIRST_USE = {
+    "dovecote_router_prediction_disagreement",
     "dovecote_router_errors_total",
     "dovecote_router_upstream_errors_total",
     "dovecote_router_events_skipped_total",

@@ -4,7 +4,6 @@ No request hangs, restarted ranks start without credit, and afterwards every pre
 """
 
 import asyncio
-import socket
 import time
 
 import aiohttp
@@ -13,6 +12,7 @@ from growing_sessions import GrowingSessions, until
 
 from simulator.demo.client import AgentClient
 from simulator.demo.processes import Children
+from tests.ports import take_ports
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
 
@@ -20,21 +20,12 @@ ENGINES, RANKS, SESSIONS, KILLED = 4, 2, 12, 2
 REQUEST_DEADLINE_S = 30.0
 
 
-def free_ports(count):
-    """Ports that nothing listens on now; all are held until all are known."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [one.getsockname()[1] for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 class Fleet:
     """The processes, and what the router says of them."""
 
     def __init__(self, children, http):
         self.children, self.http = children, http
-        self.ports = free_ports(ENGINES)
+        self.ports = take_ports(ENGINES)
         self.engines = []
         self.url = ""
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 import shutil
-import socket
 from pathlib import Path
 
 import aiohttp
@@ -12,13 +11,14 @@ import yaml
 from growing_sessions import until
 
 from simulator.demo.processes import Children
+from tests.ports import take_port
 
 pytestmark = pytest.mark.stack
 
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "dashboards/prometheus"
 #: Queries that have something to say only after a fault.
-QUIET = ("errors", "skipped", "gaps", "replays", "resets", "alert")
+QUIET = ("errors", "skipped", "gaps", "replays", "resets", "disagreement", "alert")
 
 
 def write_config(folder, targets):
@@ -54,8 +54,7 @@ async def prometheus(tmp_path):
 
     async def start(targets):
         write_config(tmp_path, targets)
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            port = free.getsockname()[1]
+        port = take_port()
         flags = [f"--config.file={tmp_path}/prometheus.yml", f"--storage.tsdb.path={tmp_path}/data"]
         flags.append(f"--web.listen-address=127.0.0.1:{port}")
         quiet = asyncio.subprocess.DEVNULL

@@ -5,7 +5,6 @@ published before.
 """
 
 import asyncio
-import socket
 import time
 
 import aiohttp
@@ -14,6 +13,7 @@ from growing_sessions import GrowingSessions, until
 
 from simulator.demo.client import AgentClient
 from simulator.demo.processes import Children
+from tests.ports import take_port
 
 pytestmark = [pytest.mark.stack, pytest.mark.timeout(180)]
 
@@ -21,17 +21,12 @@ ENGINES, RANKS, SESSIONS = 2, 2, 8
 KEPT_BATCHES = 2
 
 
-def free_port():
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return one.getsockname()[1]
-
-
 class Fleet:
     """Engines with a sidecar each, and a router that can be killed."""
 
     def __init__(self, children, http, tmp_path):
         self.children, self.http, self.tmp_path = children, http, tmp_path
-        self.port = free_port()
+        self.port = take_port()
         self.router = None
 
     @property
@@ -70,6 +65,9 @@ class Fleet:
         trusts = [rank["trust"] for worker in workers for rank in worker["ranks"]]
         return len(trusts) == ENGINES * RANKS and set(trusts) == {"exact"} and all(one["healthy"] for one in workers)
 
+    async def is_working(self):
+        return any(rank["inflight_requests"] for worker in await self.workers() for rank in worker["ranks"])
+
     async def decision(self, request_id):
         async with self.http.get(f"{self.url}/v1/decisions/{request_id}") as response:
             return await response.json()
@@ -86,7 +84,7 @@ async def test_a_router_restarted_under_load_is_exact_again_from_the_sidecars_sn
 
         # Requests are under way when the router dies, and go on being sent while it is away.
         during = asyncio.create_task(talk.take_turns(4))
-        await asyncio.sleep(0.1)
+        await until(fleet.is_working, "requests are under way")
         fleet.router.kill()
         await fleet.router.wait_death()
         await during

@@ -15,6 +15,7 @@ from engine_shim.sidecar.service import SidecarService, SidecarSettings
 from prefix_index import NaivePrefixIndex
 from router.control.facts import find_rank_events, read_sidecar_facts
 from router.events import EventFeed, FeedLimits, RankSource
+from tests.ports import take_port
 from wire.frames import encode_replay, encode_replay_end, parse_replay_request
 from wire.ids import Target, WorkerId
 from wire.redis_entries import name_stream
@@ -36,8 +37,8 @@ class Sockets:
 
     def __init__(self, context, port=0, replay_port=0, *, with_topic=False):
         self.buffer, self.asked, self.with_topic = [], [], with_topic
-        self.pub = self._bind(context.socket(zmq.PUB), port)
-        self.router = self._bind(context.socket(zmq.ROUTER), replay_port)
+        self.pub = self._bind(context.socket(zmq.PUB), port or take_port())
+        self.router = self._bind(context.socket(zmq.ROUTER), replay_port or take_port())
         self.port, self.replay_port = (
             int(each.get(zmq.LAST_ENDPOINT).decode().rpartition(":")[2]) for each in (self.pub, self.router)
         )
@@ -49,7 +50,7 @@ class Sockets:
     def _bind(socket, port):
         def bound():
             try:
-                socket.bind(f"tcp://127.0.0.1:{port or '*'}")
+                socket.bind(f"tcp://127.0.0.1:{port}")
             except zmq.ZMQError:
                 return False
             return True

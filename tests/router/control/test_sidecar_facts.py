@@ -4,7 +4,10 @@ import pytest
 
 from router.config import build_fleet_config
 from router.control.facts import find_rank_events, read_sidecar_facts
+from router.control.health import HealthGate
+from router.control.worker import Worker
 from router.errors import ConfigError
+from wire.ids import Target
 
 URL = "http://10.0.0.7:30100"
 MODELS = {"data": [{"id": "served"}, {"id": "lora", "parent": "served"}]}
@@ -63,3 +66,27 @@ def test_a_worker_may_name_its_sidecar():
 def test_a_sidecar_that_cannot_be_meant_is_refused(more, words):
     with pytest.raises(ConfigError, match=words):
         build_fleet_config({"workers": [{"url": "http://h:1"} | more]}, "f")
+
+
+def test_declared_groups_and_the_name_in_redis_are_the_sidecars():
+    declared = [{"kind": "full_attention"}, {"kind": "sliding_window", "window_tokens": 128}]
+    info = INFO | {"sidecar": INFO["sidecar"] | {"layout": declared, "redis_name": "dovecote:events:h:1"}}
+    facts = read_sidecar_facts(info, MODELS, url=URL)
+    assert [group.kind for group in facts.layout.groups] == ["full_attention", "sliding_window"]
+    (worker,) = build_fleet_config({"workers": [{"url": "http://10.0.0.7:30000", "sidecar": URL}]}, "test").workers
+    known = Worker(worker, HealthGate(unhealthy_after=3, healthy_after=1))
+    known.accept(facts)
+    source = known.find_source(Target(known.id, 1))
+    assert (source.redis_stream, source.layout) == ("dovecote:events:h:1:1", facts.layout)
+
+
+@pytest.mark.parametrize(
+    "declared",
+    [
+        "all", [], [{"kind": "unheard of"}], [{"kind": "sliding_window"}], [{"kind": "mamba", "checkpoint_tokens": -1}],
+        [{"window_tokens": 3}], [{"kind": "mamba"}] * 99,
+    ],
+)  # fmt: skip
+def test_declared_groups_that_make_no_sense_are_none(declared):
+    info = INFO | {"sidecar": INFO["sidecar"] | {"layout": declared}}
+    assert read_sidecar_facts(info, MODELS, url=URL).layout is None

@@ -5,6 +5,7 @@ import time
 
 import zmq
 
+from tests.ports import take_port
 from wire.dialects.sglang import Generation, encode_batch
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
 from wire.frames import encode_live, encode_replay, encode_replay_end, parse_replay_request
@@ -36,7 +37,7 @@ def bind(socket, port):
     deadline_s = time.monotonic() + 5
     while True:
         try:
-            socket.bind(f"tcp://127.0.0.1:{port or '*'}")
+            socket.bind(f"tcp://127.0.0.1:{port}")
         except zmq.ZMQError:
             assert time.monotonic() < deadline_s
             time.sleep(0.005)
@@ -54,8 +55,8 @@ class Publisher:
         self.seq = 0
         self.buffer = []
         self.asked = []
-        self.pub = bind(context.socket(zmq.PUB), port)
-        self.router = bind(context.socket(zmq.ROUTER), replay_port)
+        self.pub = bind(context.socket(zmq.PUB), port or take_port())
+        self.router = bind(context.socket(zmq.ROUTER), replay_port or take_port())
         self.endpoint = self.pub.get(zmq.LAST_ENDPOINT).decode()
         self.replay_endpoint = self.router.get(zmq.LAST_ENDPOINT).decode()
         self._closing = False

@@ -1,6 +1,5 @@
 """The event thread over real sockets: order, gaps, replays, restarts, garbage."""
 
-import socket
 import time
 from contextlib import contextmanager
 
@@ -12,6 +11,7 @@ from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
 from prefix_index.trust import Trust
 from router.events import EventFeed, FeedLimits, RankSource
 from router.metrics import RouterMetrics
+from tests.ports import take_port
 from wire.block_hash import namespace_seed
 from wire.ids import Target, WorkerId
 
@@ -264,8 +264,7 @@ def test_A22_every_rank_has_its_own_stream(fleet):
 
 
 def test_an_engine_that_connects_finds_the_router_bound(fleet):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        endpoint = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+    endpoint = f"tcp://127.0.0.1:{take_port()}"
     fleet.feed.connect(RankSource(target=TARGET, model=MODEL, endpoint=endpoint, binds=True))
     engine = fleet.publisher()
     engine.pub.connect(endpoint)
@@ -280,8 +279,7 @@ def test_an_engine_that_connects_finds_the_router_bound(fleet):
 
 
 def test_a_rank_that_was_lost_is_bound_again_and_hears_its_engines_next_life(fleet):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        endpoint = f"tcp://127.0.0.1:{taken.getsockname()[1]}"
+    endpoint = f"tcp://127.0.0.1:{take_port()}"
     fleet.feed.connect(RankSource(target=TARGET, model=MODEL, endpoint=endpoint, binds=True))
     for life in range(5):
         engine = fleet.publisher()

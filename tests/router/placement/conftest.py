@@ -4,8 +4,9 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from router.config import Coefficients, PolicyWeights
+from router.config_policy import Coefficients, PolicyWeights
 from router.fleet.rank import RankFacts
+from router.placement.homes import name_home
 from router.placement.instructions import Instruction
 from router.placement.ledger import Ledger
 from router.placement.placer import Placer, PlacerSettings
@@ -72,6 +73,9 @@ class World:
     def report(self, target: Target, now_s=0.0, *, running=0, waiting=0, **more) -> None:
         stimulus = LoadReported(now_s=now_s, target=target, running_requests=running, waiting_requests=waiting, **more)
         assert self.placer.handle(stimulus) == ()
+
+    def home(self, session: str, now_s=0.0, model="toy") -> Target | None:
+        return self.placer.homes.find(name_home(SessionId(session), model), now_s)
 
     def totals(self, target: Target, now_s=0.0):
         return self.placer.ledger.totals(target, now_s)

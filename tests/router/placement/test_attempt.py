@@ -3,7 +3,6 @@
 import pytest
 
 from router.config import Coefficients
-from router.fleet.pace import Pace
 from router.placement.attempt import Attempt, Paces, predict_step_s, record_decode, record_prefill
 from router.placement.ledger import RankTotals
 from wire.ids import Target, WorkerId
@@ -19,7 +18,7 @@ COSTS = Coefficients(
 
 @pytest.fixture
 def paces():
-    return Paces(prefill=Pace(), decode=Pace())
+    return Paces()
 
 
 def attempt(**changes):
@@ -35,24 +34,24 @@ def attempt(**changes):
 
 
 def test_a_prefill_on_an_idle_rank_is_learned_from(paces):
-    record_prefill(paces, attempt(), cached_tokens=None, ttft_s=4.0, costs=COSTS)
+    record_prefill(paces, attempt(), cached_tokens=None, now_s=4.0, costs=COSTS)
     assert paces.prefill.ratio == pytest.approx(2.0)
 
 
 def test_reported_reuse_comes_before_assumed(paces):
-    record_prefill(paces, attempt(), cached_tokens=500, ttft_s=0.5, costs=COSTS)
+    record_prefill(paces, attempt(), cached_tokens=500, now_s=0.5, costs=COSTS)
     assert paces.prefill.ratio == pytest.approx(1.0)
     assert paces.prefill.measurements == 1
 
 
 @pytest.mark.parametrize("changes", [{"starts_at_once": False}, {"assumed_cached_tokens": 900}])
 def test_a_queued_or_short_prefill_teaches_nothing(paces, changes):
-    record_prefill(paces, attempt(**changes), cached_tokens=None, ttft_s=4.0, costs=COSTS)
+    record_prefill(paces, attempt(**changes), cached_tokens=None, now_s=4.0, costs=COSTS)
     assert paces.prefill.measurements == 0
 
 
 def test_a_step_takes_longer_with_more_requests_and_longer_contexts():
-    assert predict_step_s(RankTotals(decoding_requests=5, context_tokens=10_000), COSTS) == pytest.approx(0.03)
+    assert predict_step_s(RankTotals(decoding_requests=5, context_tokens=10_000), None, COSTS) == pytest.approx(0.03)
 
 
 def test_the_time_between_tokens_is_learned_from(paces):

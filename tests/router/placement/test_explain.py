@@ -14,14 +14,14 @@ def candidate(target, overlap=0, *, wait=0.0, reuse=0.0, is_home=False, predicte
     return view, wait, reuse, is_home
 
 
-def explain(target, candidates, *, lost_home=None, prompt_tokens=10_000, names=("wait", "reuse"), **more):
+def explain(target, candidates, *, unused_home=None, prompt_tokens=10_000, names=("wait", "reuse"), **more):
     views, waits, reuses, _ = zip(*candidates, strict=True)
     home = next((view.target for view, _, _, is_home in candidates if is_home), None)
     query = PlacementQuery(request_id=RequestId("r1"), prompt_tokens=prompt_tokens, home=home)
     terms_s = (array("d", waits), array("d", reuses))[: len(names)]
     totals_s = [wait + reuse for wait, reuse in zip(waits, reuses, strict=True)]
     costs = build_table(query, views, totals_s, term_names=names, terms_s=terms_s)
-    return explain_choice(query, Choice(target=target, costs=costs, **more), lost_home=lost_home)
+    return explain_choice(query, Choice(target=target, costs=costs, **more), unused_home=unused_home)
 
 
 def test_staying_at_home():
@@ -40,8 +40,8 @@ def test_leaving_home():
     )
 
 
-def test_a_lost_home():
-    words = explain(A, [candidate(A)], lost_home=B)
+def test_a_unused_home():
+    words = explain(A, [candidate(A)], unused_home=B)
     assert words == "home b@0 cannot be chosen; the only rank that can be chosen; holds none of 10,000 prompt tokens"
 
 

@@ -91,7 +91,7 @@ def test_B06_a_session_sticks_to_its_rank_and_each_turn_renews_it(make_world):
         at_s = turn * 90.0
         world.report(home, at_s, running=1)
         assert world.serve(f"r{turn}", at_s, session="s", prompt_tokens=41_000, overlaps={home: 40_000}) == home
-    assert world.placer.homes.find("s", 540.0) == home
+    assert world.home("s", 540.0) == home
 
 
 def test_B07_a_session_whose_rank_is_gone_is_placed_once_elsewhere_and_does_not_bounce_back(make_world):

@@ -38,7 +38,9 @@ def test_an_empty_ledger_charges_nothing(ledger):
 
 def test_a_reservation_counts_at_once_and_only_on_its_rank(ledger):
     assert ledger.reserve(reservation())
-    assert ledger.totals(RANK, 0.0) == RankTotals(waiting_s=10.0, waiting_tokens=1_000, waiting_requests=1)
+    assert ledger.totals(RANK, 0.0) == RankTotals(
+        waiting_s=10.0, waiting_tokens=1_000, waiting_requests=1, open_tokens=4_100
+    )
     assert ledger.totals(OTHER, 0.0) == RankTotals()
     assert "r1" in ledger
     assert ledger.find("r1").phase is Phase.PREFILL
@@ -72,7 +74,7 @@ def test_the_first_token_releases_the_prefill_part_and_starts_the_decode_part(le
     ledger.reserve(reservation(output=100))
     assert ledger.start_decode("r1", 2.0)
     assert ledger.totals(RANK, 2.0) == RankTotals(
-        decoding_requests=1, remaining_output_tokens=100, context_tokens=4_000
+        decoding_requests=1, remaining_output_tokens=100, context_tokens=4_000, open_tokens=4_100
     )
     assert ledger.find("r1").remaining_prefill_s == 0.0
 

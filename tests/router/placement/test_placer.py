@@ -162,10 +162,10 @@ def test_a_burst_of_siblings_follows_the_one_being_prefilled_once_that_is_under_
 @pytest.mark.parametrize("outcome", [Outcome.ERROR, Outcome.CANCELLED, Outcome.TIMED_OUT, Outcome.WORKER_LOST])
 def test_a_request_that_fails_before_its_first_token_leaves_no_hope_and_no_home(world, outcome):
     world.arrive("r1", session="s", chain_hashes=(1, 2), chain_block_tokens=16)
-    assert world.placer.homes.find("s", 0.0) is not None
+    assert world.home("s", 0.0) is not None
     world.end("r1", outcome=outcome)
     assert len(world.placer.residency) == 0
-    assert world.placer.homes.find("s", 0.0) is None
+    assert world.home("s", 0.0) is None
     assert world.placer.decisions.find("r1").outcome == outcome.value
 
 
@@ -179,22 +179,22 @@ def test_a_failure_after_the_first_token_keeps_the_home(world):
     target = world.arrive("r1", session="s").target
     world.first_token("r1", 1.0)
     world.end("r1", 2.0, outcome=Outcome.CANCELLED)
-    assert world.placer.homes.find("s", 2.0) == target
+    assert world.home("s", 2.0) == target
 
 
 def test_a_session_moves_only_when_the_new_rank_has_shown_a_token(world, ranks):
     home = world.serve("r0", session="s")
     moved = world.arrive("r1", 1.0, session="s", excluded=frozenset({home})).target
-    assert world.placer.homes.find("s", 1.0) == home
+    assert world.home("s", 1.0) == home
     world.first_token("r1", 2.0)
-    assert world.placer.homes.find("s", 2.0) == moved
+    assert world.home("s", 2.0) == moved
 
 
 def test_a_whole_answer_without_a_first_token_settles_the_home(world):
     home = world.serve("r0", session="s")
     moved = world.arrive("r1", 1.0, session="s", excluded=frozenset({home})).target
     world.end("r1", 2.0)
-    assert world.placer.homes.find("s", 2.0) == moved
+    assert world.home("s", 2.0) == moved
 
 
 def test_a_home_that_cannot_be_chosen_is_named_in_the_reason(world):
@@ -302,7 +302,7 @@ def test_ledger_and_attempts_that_disagree_are_found(world, make_world, ranks):
     with pytest.raises(AssertionError, match="remembered"):
         other.placer.check_invariants()
     other.placer.ledger.reserve(reservation)
-    other.placer.fleet.replace(())
+    other.placer._books.replace_fleet(())
     with pytest.raises(AssertionError, match="ranks that are gone"):
         other.placer.check_invariants()
     other.fleet(ranks)

@@ -2,11 +2,26 @@
 
 import pytest
 
-from router.config import Coefficients
+from router.config_policy import Coefficients
 from router.fleet.load import OwnLoad, ReportedLoad
-from router.placement.views import ForeignLoad, Overlap, bound_overlap, charge_s, find_foreign_load
+from router.fleet.pace import AS_THE_FLEET, WorkerRatios
+from router.fleet.rank import RankFacts
+from router.fleet.view import Rank
+from router.placement.ledger import RankTotals
+from router.placement.views import (
+    NO_OVERLAP,
+    ForeignLoad,
+    Overlap,
+    bound_overlap,
+    build_view,
+    coarse,
+    complete_view,
+    find_foreign_load,
+)
+from wire.ids import Target, WorkerId
 
 COSTS = Coefficients(prefill_s_per_token=1e-3, attention_s_per_token_pair=0.0, foreign_request_tokens=500)
+TARGET = Target(WorkerId("a"), 0)
 
 
 def overlap(confirmed, predicted, prompt=1_000):
@@ -22,12 +37,30 @@ def report(**changes):
         "used_tokens": None,
         "capacity_tokens": None,
         "own": OwnLoad(),
+        "s_per_token": 1e-3,
     }
     return ReportedLoad(**{**given, **changes})
 
 
-def foreign(given, now_s=100.0, ratio=1.0):
-    return find_foreign_load(given, now_s=now_s, costs=COSTS, prefill_ratio=ratio)
+def foreign(given, now_s=100.0):
+    return find_foreign_load(given, now_s=now_s, request_tokens=500)
+
+
+def make_rank(**changes):
+    facts = RankFacts(target=TARGET, url="http://a", models=("toy",), **changes)
+    return Rank(facts, memory_s=60.0)
+
+
+def build(rank, *, own=None, others=None, live_tokens=0, ratios=AS_THE_FLEET, now_s=100.0):
+    return build_view(
+        rank,
+        own=own or RankTotals(),
+        foreign=others or ForeignLoad(),
+        live_tokens=live_tokens,
+        ratios=ratios,
+        costs=COSTS,
+        now_s=now_s,
+    )
 
 
 @pytest.mark.parametrize(
@@ -74,9 +107,43 @@ def test_an_engine_that_only_counts_requests_is_reckoned_with_a_usual_prompt():
     assert foreign(report(waiting_requests=4)) == ForeignLoad(2.0, 4, 0)
 
 
-def test_a_measured_pace_scales_the_work_of_others():
-    assert foreign(report(waiting_requests=1, waiting_tokens=1_000), ratio=3.0).wait_s == 3.0
+def test_work_of_others_is_reckoned_at_the_pace_known_when_it_was_told():
+    assert foreign(report(waiting_requests=1, waiting_tokens=1_000, s_per_token=3e-3)).wait_s == 3.0
 
 
-def test_a_charge_is_the_prefill_of_what_is_not_cached():
-    assert charge_s(1_000, 900, COSTS, 2.0) == pytest.approx(0.2)
+def test_own_and_foreign_requests_stand_together():
+    own = RankTotals(waiting_requests=1, decoding_requests=2, context_tokens=700, open_tokens=900)
+    view = build(make_rank(), own=own, others=ForeignLoad(0.0, 1, 2))
+    assert (view.open_requests, view.decoding_requests) == (6, 4)
+    assert view.context_tokens == 700 + 2 * 500
+    assert view.open_tokens == 900 + 3 * 500
+    assert view.remaining_output_tokens == 2 * 256
+
+
+def test_tokens_pushed_out_have_the_age_in_which_the_rank_fills():
+    rank = make_rank(capacity_tokens=60_000)
+    assert build(rank).cache_age_s is None
+    rank.recent.record(work_s=1.0, new_tokens=60_000, now_s=100.0)
+    view = build(rank)
+    assert view.cache_age_s == 64.0
+    assert 0.0 < view.eviction_reuse_ratio <= 0.5
+    assert view.resident_tokens == coarse(60_000)
+
+
+def test_a_workers_pace_and_what_lives_there_are_shown():
+    view = build(make_rank(), live_tokens=40_000, ratios=WorkerRatios(2.0, 0.5))
+    assert (view.live_tokens, view.prefill_ratio, view.decode_ratio) == (coarse(40_000), 2.0, 0.5)
+
+
+@pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 1_000, 123_456_789])
+def test_a_coarse_count_is_at_most_the_count_and_within_a_thirty_second_of_it(count):
+    assert 0 <= count - coarse(count) <= count / 16
+    assert coarse(coarse(count)) == coarse(count)
+
+
+def test_a_view_without_anything_of_the_prompt_is_the_ranks_own():
+    view = build(make_rank())
+    assert complete_view(view, overlap=NO_OVERLAP, own_wait_s=0.0, foreign_wait_s=0.0) is view
+    full = complete_view(view, overlap=Overlap(10, 20), own_wait_s=1.0, foreign_wait_s=2.0)
+    assert (full.overlap_tokens, full.predicted_overlap_tokens) == (10, 20)
+    assert (full.own_wait_s, full.foreign_wait_s, full.usable_overlap_tokens) == (1.0, 2.0, 20)

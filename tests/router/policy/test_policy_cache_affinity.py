@@ -5,7 +5,7 @@ from array import array
 
 import pytest
 
-from router.config import Coefficients, PolicyWeights
+from router.config_policy import Coefficients, PolicyWeights
 from router.policy.base import PlacementQuery, RankView
 from router.policy.cache_affinity import CacheAffinity, neutralise
 from wire.ids import RequestId, SessionId, Target, WorkerId
@@ -22,14 +22,14 @@ def choose(ranks, *, weights=None, **changes):
 def test_every_candidate_carries_every_term_and_their_sum():
     choice = choose([RankView(target=A, own_wait_s=1.0), RankView(target=B)])
     for entry in choice.candidates:
-        assert list(entry.terms) == ["wait", "reuse", "decode", "balance"]
+        assert list(entry.terms) == ["wait", "admission", "reuse", "decode", "balance", "settle", "spread"]
         assert entry.total_s == pytest.approx(sum(entry.terms.values()))
     assert choice.target == B
 
 
 def test_a_weight_scales_its_term_and_zero_leaves_it_out():
     ranks = [RankView(target=A, own_wait_s=1.0, overlap_tokens=99_000), RankView(target=B)]
-    weights = PolicyWeights(wait=10.0, decode=0.0, balance=0.0)
+    weights = PolicyWeights(wait=10.0, admission=0.0, decode=0.0, balance=0.0, settle=0.0, spread=0.0)
     choice = choose(ranks, weights=weights)
     assert list(choice.candidates[0].terms) == ["wait", "reuse"]
     assert choice.candidates[0].terms["wait"] == 10.0
@@ -37,7 +37,7 @@ def test_a_weight_scales_its_term_and_zero_leaves_it_out():
 
 
 def test_without_any_weight_all_are_tied():
-    weights = PolicyWeights(wait=0.0, reuse=0.0, decode=0.0, balance=0.0)
+    weights = PolicyWeights(**dict.fromkeys(PolicyWeights.model_fields, 0.0))
     choice = choose([RankView(target=A, own_wait_s=9.0), RankView(target=B)], weights=weights)
     assert choice.tied_count == 2
     assert choice.candidates[0].terms == {}

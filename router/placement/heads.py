@@ -1,0 +1,57 @@
+"""Heads of prompts that many sessions begin with: which are hot, and how often they come. Bounded.
+
+A session's first prompt is noted at 1, 2, 4, 8, ... blocks; its chained hash there stands for all before. The longest
+noted head that other sessions began with too, often enough of late, is its hot head.
+"""
+
+import math
+from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+
+#: Seconds after which a session that began counts 1/e.
+MEMORY_S = 60.0
+#: Sessions of late, this one left out, that make a head hot.
+MIN_SESSIONS = 2.0
+MAX_HEADS = 8_192
+
+
+class HotHeads:
+    """Counts of sessions by the heads they began with, the longest unused first."""
+
+    def __init__(self, *, max_heads: int = MAX_HEADS) -> None:
+        self._counts: OrderedDict[int, tuple[float, float]] = OrderedDict()
+        self._max_heads = max_heads
+
+    def __len__(self) -> int:
+        return len(self._counts)
+
+    def record(self, chain_hashes: Sequence[int], now_s: float) -> None:
+        """A session began with this prompt."""
+        for _, chain_hash in _find_places(chain_hashes):
+            count = self._find_count(chain_hash, now_s) + 1.0
+            self._counts[chain_hash] = (count, now_s)
+            self._counts.move_to_end(chain_hash)
+        while len(self._counts) > self._max_heads:
+            self._counts.popitem(last=False)
+
+    def find(self, chain_hashes: Sequence[int], block_tokens: int, now_s: float) -> tuple[int, float] | None:
+        """Tokens of the prompt's hot head and sessions a second that begin with it; None where it has none."""
+        found = None
+        for blocks, chain_hash in _find_places(chain_hashes):
+            count = self._find_count(chain_hash, now_s)
+            if count < MIN_SESSIONS:
+                break
+            found = blocks * block_tokens, count / MEMORY_S
+        return found
+
+    def _find_count(self, chain_hash: int, now_s: float) -> float:
+        count, at_s = self._counts.get(chain_hash, (0.0, now_s))
+        return count * math.exp(-max(0.0, now_s - at_s) / MEMORY_S)
+
+
+def _find_places(chain_hashes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Numbers of blocks at which a prompt is noted, with the hash there."""
+    blocks = 1
+    while blocks <= len(chain_hashes):
+        yield blocks, chain_hashes[blocks - 1]
+        blocks *= 2

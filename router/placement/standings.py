@@ -1,0 +1,210 @@
+"""How every rank stands, brought up to date only where something happened; and the pools that requests choose from.
+
+A pool is the ranks that serve the same models and take requests. Whoever changes what a rank's view shows says so by
+`touch`; its view is built anew when the next request arrives. Memories fade without an event, so views are also renewed
+for their age, a few at each decision.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from router.config_policy import Coefficients
+from router.fleet.pace import WorkerPaces
+from router.fleet.tiers import ReuseOption
+from router.fleet.view import Fleet, Rank
+from router.placement.groups import RankGroups
+from router.placement.ledger import Ledger
+from router.placement.live import LiveSessions
+from router.placement.views import (
+    NO_OVERLAP,
+    REPORT_TTL_S,
+    ForeignLoad,
+    Overlap,
+    build_view,
+    complete_view,
+    find_foreign_load,
+)
+from router.policy.base import RankView
+from wire.ids import Target
+
+#: A view is not used for longer than this without being built anew.
+VIEW_TTL_S = 5.0
+#: Views renewed for their age at one decision.
+MAX_AGED = 32
+
+
+class Pool:
+    """Ranks that serve the same models and take requests, in the orders that were asked for."""
+
+    def __init__(self) -> None:
+        #: In the order in which they came.
+        self.targets: dict[Target, None] = {}
+        #: By whether they are for sessions that begin.
+        self.orders: dict[bool, RankGroups] = {}
+
+    def touch(self, target: Target) -> None:
+        """A rank looks different, came or went."""
+        for order in self.orders.values():
+            order.touch(target)
+
+
+class Standings:
+    """Views of all ranks."""
+
+    def __init__(
+        self, *, fleet: Fleet, ledger: Ledger, live: LiveSessions, paces: WorkerPaces, costs: Coefficients
+    ) -> None:
+        self._fleet = fleet
+        self._ledger = ledger
+        self._live = live
+        self._paces = paces
+        self._costs = costs
+        self._views: dict[Target, RankView] = {}
+        self._dirty: set[Target] = set()
+        #: Every rank with a view stands here once, and those that left until their turn comes.
+        self._aging: deque[tuple[float, Target]] = deque()
+        self._listed: set[Target] = set()
+        self._reports: deque[tuple[float, Target]] = deque()
+        self._pool_of: dict[Target, Pool] = {}
+        self._now_s = 0.0
+        #: By the models that their ranks serve.
+        self.pools: dict[tuple[str, ...], Pool] = {}
+
+    def touch(self, target: Target) -> None:
+        """Something about a rank changed."""
+        self._dirty.add(target)
+
+    def note_report(self, target: Target, now_s: float) -> None:
+        """A report came: it counts for a while."""
+        self._dirty.add(target)
+        self._reports.append((now_s + REPORT_TTL_S, target))
+
+    def change_policy(self, costs: Coefficients) -> None:
+        """Other coefficients: every view and order is made anew."""
+        self._costs = costs
+        self._dirty.update(self._views)
+        for pool in self.pools.values():
+            pool.orders.clear()
+
+    def change_fleet(self, vanished: Iterable[Target]) -> None:
+        """Facts of any rank may have changed."""
+        for target in vanished:
+            self._views.pop(target, None)
+            self._leave(target)
+        for rank in self._fleet.ranks():
+            self._join(rank)
+            self._dirty.add(rank.facts.target)
+
+    def _join(self, rank: Rank) -> None:
+        target = rank.facts.target
+        before = self._pool_of.get(target)
+        accepts = rank.facts.accepts_requests()
+        if accepts and before is not None and self.pools.get(rank.facts.models) is before:
+            return
+        self._leave(target)
+        if accepts:
+            pool = self.pools.setdefault(rank.facts.models, Pool())
+            pool.targets[target] = None
+            self._pool_of[target] = pool
+
+    def _leave(self, target: Target) -> None:
+        pool = self._pool_of.pop(target, None)
+        if pool is not None:
+            del pool.targets[target]
+            pool.touch(target)
+            if not pool.targets:
+                self.pools = {models: kept for models, kept in self.pools.items() if kept is not pool}
+
+    def refresh(self, now_s: float) -> None:
+        """Brings every view up to date that changed, and some of those that are old."""
+        self._now_s = now_s
+        dirty = self._dirty
+        dirty |= self._live.touched
+        self._live.touched.clear()
+        while self._reports and self._reports[0][0] < now_s:
+            dirty.add(self._reports.popleft()[1])
+        for _ in range(min(MAX_AGED, len(self._aging))):
+            if self._aging[0][0] > now_s:
+                break
+            target = self._aging.popleft()[1]
+            if target in self._views:
+                dirty.add(target)
+                self._aging.append((now_s + VIEW_TTL_S, target))
+            else:
+                self._listed.discard(target)
+        for target in dirty:
+            rank = self._fleet.find(target)
+            if rank is not None:
+                self._renew(target, rank)
+        dirty.clear()
+
+    def _renew(self, target: Target, rank: Rank) -> None:
+        now_s, costs = self._now_s, self._costs
+        if target not in self._listed:
+            self._listed.add(target)
+            self._aging.append((now_s + VIEW_TTL_S, target))
+        self._views[target] = build_view(
+            rank,
+            own=self._ledger.totals(target, now_s),
+            foreign=self._find_foreign(rank),
+            live_tokens=self._live.tokens(target),
+            ratios=self._paces.find(target.worker),
+            costs=costs,
+            now_s=now_s,
+        )
+        pool = self._pool_of.get(target)
+        if pool is not None:
+            pool.touch(target)
+
+    def _find_foreign(self, rank: Rank) -> ForeignLoad:
+        return find_foreign_load(rank.report, now_s=self._now_s, request_tokens=self._costs.foreign_request_tokens)
+
+    def view(self, target: Target, overlap: Overlap = NO_OVERLAP, options: tuple[ReuseOption, ...] = ()) -> RankView:
+        """A rank as it stands at the last `refresh`, with what lies there of one prompt."""
+        rank = self._fleet.find(target)
+        foreign_s = 0.0 if rank is None or rank.report is None else self._find_foreign(rank).wait_s
+        own_s = self._ledger.totals(target, self._now_s).waiting_s
+        return complete_view(
+            self._views[target], overlap=overlap, own_wait_s=own_s, foreign_wait_s=foreign_s, options=options
+        )
+
+    def order(self, pool: Pool, *, is_new: bool, floor: Callable[[RankView], float], wait_weight: float) -> RankGroups:
+        """The groups of a pool, up to date."""
+        order = pool.orders.get(is_new)
+        if order is None:
+            find = self._find_in_pool(pool)
+            order = pool.orders[is_new] = RankGroups(find=find, floor=floor, wait_weight=wait_weight)
+            for target in pool.targets:
+                order.touch(target)
+        order.refresh()
+        return order
+
+    def check_invariants(self) -> None:
+        """Raises AssertionError when pools, orders and the fleet disagree."""
+        accepting = sorted(rank.facts.target for rank in self._fleet.ranks() if rank.facts.accepts_requests())
+        pooled = sorted(target for pool in self.pools.values() for target in pool.targets)
+        if accepting != pooled or accepting != sorted(self._pool_of):
+            raise AssertionError(f"accepting {accepting}, in pools {pooled}")
+        for pool in self.pools.values():
+            for order in pool.orders.values():
+                order.check_invariants()
+
+    def _find_in_pool(self, pool: Pool) -> Callable[[Target], tuple[RankView, float | None] | None]:
+        def find(target: Target) -> tuple[RankView, float | None] | None:
+            if target not in pool.targets:
+                return None
+            return self._views[target], self._idle_at_s(target)
+
+        return find
+
+    def _idle_at_s(self, target: Target) -> float | None:
+        """The earliest that own and foreign work ahead can be done."""
+        own_s = self._ledger.idle_at_s(target)
+        rank = self._fleet.find(target)
+        if rank is None or rank.report is None:
+            return own_s
+        foreign_wait_s = self._find_foreign(rank).wait_s
+        if not foreign_wait_s:
+            return own_s
+        foreign_s = self._now_s + foreign_wait_s
+        return foreign_s if own_s is None else max(own_s, foreign_s)

@@ -1,0 +1,165 @@
+"""Looking at few ranks gives the choice that looking at all of them gives, to the last bit, whatever went before.
+
+Two placers live through the same stimuli, one of which looks at every rank at each decision.
+"""
+
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from router.config_policy import Coefficients, PolicyWeights
+from router.fleet.rank import RankFacts
+from router.placement.chooser import FEW_RANKS
+from router.placement.instructions import Place
+from router.placement.placer import Placer, PlacerSettings
+from router.placement.stimuli import (
+    FirstToken,
+    FleetChanged,
+    LoadReported,
+    Outcome,
+    OutputProgressed,
+    RequestArrived,
+    RequestEnded,
+)
+from router.policy.cache_affinity import CacheAffinity
+from wire.ids import RequestId, SessionId, Target, WorkerId
+
+TARGETS = tuple(Target(WorkerId(f"w{worker}"), rank) for worker in range(6) for rank in range(4))
+COSTS = Coefficients(rebalance_ratio=0.3, decode_s_per_full_cache=0.05, live_idle_s=40.0)
+weights = st.sampled_from((0.0, 0.25, 1.0, 3.0))
+targets = st.sampled_from(TARGETS)
+HEADS = tuple(tuple(head * 1_000 + n for n in range(40)) for head in range(3))
+
+
+class Twins(RuleBasedStateMachine):
+    """One placer looks at few ranks, the other at all."""
+
+    def __init__(self):
+        super().__init__()
+        self.now_s = 100.0
+        self.serial = 0
+        self.open: list[RequestId] = []
+
+    @initialize(
+        chosen=st.fixed_dictionaries(dict.fromkeys(PolicyWeights.model_fields, weights)), count=st.integers(9, 24)
+    )
+    def build(self, chosen, count):
+        policy = CacheAffinity(PolicyWeights(**chosen), COSTS)
+        self.few, self.all = (
+            Placer(policy=policy, rng_seed=5, settings=PlacerSettings(is_exhaustive=is_exhaustive, max_homes=30))
+            for is_exhaustive in (False, True)
+        )
+        assert count > FEW_RANKS
+        self.tell(FleetChanged(now_s=self.now_s, ranks=tuple(facts(target) for target in TARGETS[:count])))
+
+    def tell(self, stimulus):
+        ours, theirs = self.few.handle(stimulus), self.all.handle(stimulus)
+        assert len(ours) == len(theirs)
+        return ours, theirs
+
+    @rule(by_s=st.sampled_from((0.01, 0.3, 2.0, 7.0, 31.0)))
+    def let_time_pass(self, by_s):
+        self.now_s += by_s
+
+    @rule(out=st.sets(targets, max_size=6), two_models=st.sets(targets, max_size=8))
+    def change_fleet(self, out, two_models):
+        ranks = tuple(
+            facts(target, models=("toy", "other") if target in two_models else ("toy",), healthy=target not in out)
+            for target in TARGETS
+        )
+        self.tell(FleetChanged(now_s=self.now_s, ranks=ranks))
+
+    @rule(
+        rank=targets,
+        running=st.integers(0, 9),
+        waiting=st.integers(0, 9),
+        tokens=st.none() | st.integers(0, 90_000),
+        used=st.none() | st.integers(0, 100_000),
+        capacity=st.none() | st.sampled_from((50_000, 100_000)),
+    )
+    def report(self, rank, running, waiting, tokens, used, capacity):  # noqa: PLR0917
+        self.tell(
+            LoadReported(
+                now_s=self.now_s,
+                target=rank,
+                running_requests=running,
+                waiting_requests=waiting,
+                waiting_tokens=tokens,
+                used_tokens=used,
+                capacity_tokens=capacity,
+            )
+        )
+
+    @rule(
+        prompt_tokens=st.sampled_from((0, 40, 3_000, 60_000)),
+        output=st.sampled_from((0, 20, 256, 4_000)),
+        overlaps=st.dictionaries(targets, st.integers(0, 60_000), max_size=3),
+        session=st.none() | st.sampled_from("stuvwxyz"),
+        excluded=st.frozensets(targets, max_size=2),
+        head=st.sampled_from(HEADS),
+        blocks=st.integers(0, 40),
+        model=st.sampled_from((None, "toy", "other")),
+    )
+    def arrive(self, prompt_tokens, output, overlaps, session, excluded, head, blocks, model):  # noqa: PLR0917
+        self.serial += 1
+        name = RequestId(f"r{self.serial}")
+        arrival = RequestArrived(
+            now_s=self.now_s,
+            request_id=name,
+            model=model,
+            prompt_tokens=prompt_tokens,
+            expected_output_tokens=output,
+            overlaps=overlaps,
+            session=None if session is None else SessionId(session),
+            excluded=excluded,
+            chain_hashes=head[:blocks],
+            chain_block_tokens=64,
+        )
+        dry, _ = self.few.explain(arrival), self.all.explain(arrival)
+        (ours,), (theirs,) = self.tell(arrival)
+        assert type(ours) is type(theirs)
+        if isinstance(ours, Place):
+            assert ours.target == theirs.target == dry.target
+            self.compare(ours.decision, theirs.decision)
+            self.open.append(name)
+
+    def compare(self, ours, theirs):
+        every = {entry.target: entry for entry in theirs.candidates}
+        assert {entry.target: entry for entry in ours.candidates}.items() <= every.items()
+        assert min(entry.total_s for entry in ours.candidates) == min(entry.total_s for entry in every.values())
+        assert ours.predicted_ttft_s == theirs.predicted_ttft_s
+
+    @rule(data=st.data(), after_s=st.sampled_from((0.0, 0.5)), cached=st.none() | st.integers(0, 3_000))
+    def show_first_token(self, data, after_s, cached):
+        if self.open:
+            self.now_s += after_s
+            name = data.draw(st.sampled_from(self.open))
+            self.tell(FirstToken(now_s=self.now_s, request_id=name, cached_tokens=cached))
+
+    @rule(data=st.data(), output=st.integers(0, 3_000))
+    def progress(self, data, output):
+        if self.open:
+            name = data.draw(st.sampled_from(self.open))
+            self.tell(OutputProgressed(now_s=self.now_s, request_id=name, output_tokens=output))
+
+    @rule(data=st.data(), outcome=st.sampled_from((Outcome.DONE, Outcome.DONE, Outcome.ERROR)))
+    def end(self, data, outcome):
+        if self.open:
+            name = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
+            self.tell(RequestEnded(now_s=self.now_s, request_id=name, outcome=outcome, output_tokens=100))
+
+    @invariant()
+    def both_are_sound(self):
+        if hasattr(self, "few"):
+            self.few.check_invariants()
+
+
+def facts(target, *, models=("toy",), healthy=True):
+    capacity = None if target.worker == "w0" else 100_000
+    return RankFacts(target=target, url="http://x", models=models, healthy=healthy, capacity_tokens=capacity)
+
+
+TestTwins = Twins.TestCase
+TestTwins.settings = settings(
+    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
