@@ -22,10 +22,13 @@ def native_available() -> bool:
 def block_hashes(token_ids: Sequence[int], block_tokens: int, seed: int) -> list[int]:
     """`wire.block_hash.block_hashes`, with the interpreter's lock released while native code runs.
 
-    Cost: 0.1 ms for 131,072 tokens given as `array("I")`; other sequences are copied first.
+    Cost: 0.1 ms for 131,072 tokens given as `array("I")`, half as much again as a list or tuple.
     """
     if _native is None or block_tokens < 1:
         return block_hash.block_hashes(token_ids, block_tokens, seed)
+    if isinstance(token_ids, list | tuple):
+        read: list[int] = _native.block_hashes_of(token_ids, block_tokens, seed)
+        return read
     is_array = isinstance(token_ids, array) and token_ids.typecode == "I"
     tokens = token_ids if is_array else block_hash.token_array(token_ids)
     hashes: list[int] = _native.block_hashes(tokens, block_tokens, seed)

@@ -21,18 +21,30 @@ namespace {
 
 using Tokens = nb::ndarray<const std::uint32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
 
-nb::list block_hashes(const Tokens& tokens, std::size_t block_tokens, std::uint64_t seed) {
+nb::list hash_blocks(const std::uint32_t* tokens, std::size_t count, std::size_t block_tokens, std::uint64_t seed) {
   if (block_tokens == 0) throw nb::value_error("block_tokens must be 1 or more");
-  if (block_tokens > tokens.shape(0)) return {};
-  std::vector<std::uint64_t> hashes(tokens.shape(0) / block_tokens);
+  if (block_tokens > count) return {};
+  std::vector<std::uint64_t> hashes(count / block_tokens);
   {
     nb::gil_scoped_release released;
-    dovecote::chain_blocks(tokens.data(), hashes.size(), block_tokens, seed, hashes.data());
+    dovecote::chain_blocks(tokens, hashes.size(), block_tokens, seed, hashes.data());
   }
   const nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(hashes.size())));
   for (std::size_t at = 0; at < hashes.size(); ++at)
     PyList_SET_ITEM(list.ptr(), static_cast<Py_ssize_t>(at), PyLong_FromUnsignedLongLong(hashes[at]));
   return nb::borrow<nb::list>(list);
+}
+
+nb::list block_hashes(const Tokens& tokens, std::size_t block_tokens, std::uint64_t seed) {
+  return hash_blocks(tokens.data(), tokens.shape(0), block_tokens, seed);
+}
+
+// The same of a list or tuple of integers.
+nb::list block_hashes_of(nb::handle token_ids, std::size_t block_tokens, std::uint64_t seed) {
+  dovecote::Room<std::uint32_t> tokens;
+  std::size_t at = 0;
+  const std::size_t count = dovecote::python::read_numbers(token_ids, tokens, at, dovecote::python::read_token);
+  return hash_blocks(tokens.data(), count, block_tokens, seed);
 }
 
 std::uint64_t xxh3_64(nb::bytes data, std::uint64_t seed) {
@@ -44,6 +56,7 @@ std::uint64_t xxh3_64(nb::bytes data, std::uint64_t seed) {
 NB_MODULE(_core, module) {
   module.doc() = "Chained block hashing and the prefix index, compiled.";
   module.def("block_hashes", &block_hashes, "tokens"_a, "block_tokens"_a, "seed"_a);
+  module.def("block_hashes_of", &block_hashes_of, "token_ids"_a, "block_tokens"_a, "seed"_a);
   module.def("xxh3_64", &xxh3_64, "data"_a, "seed"_a);
   module.def("decode", &dovecote::python::decode_to_python, "payload"_a);
   module.def("to_name", &dovecote::python::read_name, "name"_a);

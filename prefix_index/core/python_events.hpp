@@ -66,7 +66,25 @@ std::size_t read_numbers(nb::handle values, Room<T>& room, std::size_t& at, Read
   return count;
 }
 
+// A small number without a call, where the interpreter lets look at it: tokens are many.
+inline bool read_small(PyObject* number, std::uint32_t& value) {
+#if PY_VERSION_HEX >= 0x030C0000
+  auto* integer = reinterpret_cast<PyLongObject*>(number);
+  if (!PyLong_CheckExact(number) || !PyUnstable_Long_IsCompact(integer)) return false;
+  const Py_ssize_t read = PyUnstable_Long_CompactValue(integer);
+  if (read < 0) return false;
+  value = static_cast<std::uint32_t>(read);
+  return true;
+#else
+  if (!PyLong_CheckExact(number) || (Py_SIZE(number) != 1 && Py_SIZE(number) != 0)) return false;
+  value = Py_SIZE(number) == 0 ? 0 : reinterpret_cast<PyLongObject*>(number)->ob_digit[0];
+  return true;
+#endif
+}
+
 inline std::uint32_t read_token(nb::handle token) {
+  if (std::uint32_t small; read_small(token.ptr(), small)) [[likely]]
+    return small;
   const unsigned long value = PyLong_AsUnsignedLong(token.ptr());
   if (PyErr_Occurred() || value > 0xFFFF'FFFFul) {
     PyErr_Clear();

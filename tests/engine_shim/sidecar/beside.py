@@ -19,6 +19,7 @@ from tests.ports import take_port
 from wire.frames import encode_replay, encode_replay_end, parse_replay_request
 from wire.ids import Target, WorkerId
 from wire.redis_entries import name_stream
+from wire.snapshot import to_records
 
 MODEL = "capture"
 LIMIT_S = 15
@@ -30,6 +31,11 @@ def wait_until(condition, what="that"):
         assert time.monotonic() < deadline_s, f"waited in vain for {what}"
         time.sleep(0.002)
     return found
+
+
+def records_of(index, holder):
+    """What an index holds of a rank, whatever its runs."""
+    return {record for run in index.dump(holder) for record in to_records(run)}
 
 
 class Sockets:
@@ -197,4 +203,4 @@ class RouterSide:
 
     def records(self, rank=0):
         with self.feed._ranks._lock:
-            return set(self.index.dump(Target(WorkerId("w"), rank)))
+            return records_of(self.index, Target(WorkerId("w"), rank))

@@ -3,7 +3,7 @@
 import logging
 
 import pytest
-from beside import wait_until
+from beside import records_of, wait_until
 from test_sidecar_service import Play, blocks, ready, stored
 
 from tests.redis_server import RedisServer
@@ -49,7 +49,7 @@ def test_a_router_that_reads_from_redis_holds_what_the_mirror_holds(fleet, serve
     play(stored(3, 2), BlockRemoved(block_hashes=(104,)))
     play(stored(4))
     wait_until(lambda: blocks(service) == 5 and is_in_step(service, router), "a router in step")
-    assert router.records() == set(service.hub._index.dump(service.hub._mirrors[0].holder))
+    assert router.records() == records_of(service.hub._index, service.hub._mirrors[0].holder)
     assert (router.view().gaps, router.view().snapshots_loaded) == (0, 1)
     with server.client() as client:
         assert client.xlen(STREAM) == service.hub.to_views()[0].next_seq

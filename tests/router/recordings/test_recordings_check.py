@@ -238,11 +238,12 @@ def test_an_index_that_ignores_window_groups_is_found_in_a_real_capture():
 
 
 def test_an_index_whose_window_is_off_by_one_is_found_in_a_real_capture():
-    wide = make_off_by_one("sliding_window", lambda tokens: Window(tokens + 1))
+    # The next token is in its own window, so a window of 257 begins in the same block of 32 as one of 256.
+    wide = make_off_by_one("sliding_window", lambda tokens: Window(tokens + 2))
     assert check(read_lines("vllm032_hybrid_sliding_plus_full.jsonl"), wide)[Class.UNEXPLAINED] == 1
     # A narrower window shows only where it begins in another block.
     tape = Tape()
-    tape.events(blocks(3, 4, **(WINDOW | {"window_tokens": 9})), blocks(1, 4, **FULL))
+    tape.events(blocks(3, 4, **(WINDOW | {"window_tokens": 10})), blocks(1, 4, **FULL))
     tape.ask(0)
     assert check(tape.lines) == {Class.EXACT: 1}
     narrow = make_off_by_one("sliding_window", lambda tokens: Window(tokens - 1))
