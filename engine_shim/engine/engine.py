@@ -24,10 +24,12 @@ class Engine:
 
     def __init__(self, spec: EngineSpec, forward: Forward, *, dp_rank: int, cache: PrefixCache | None = None) -> None:
         spec.validate()
+        if spec.id_tokens != 1:
+            raise ValueError(f"id_tokens={spec.id_tokens}: a forward computes tokens, not ids of blocks")
         self.spec = spec
         self.dp_rank = dp_rank
         self._forward = forward
-        self._cache = cache or PrefixCache(page_tokens=spec.page_ids, pool_pages=spec.pool_pages)
+        self._cache = cache or PrefixCache(page_tokens=spec.page_tokens, pool_pages=spec.pool_pages)
         self._admission = Admission(spec, self._cache)
         #: Ends of aborted requests, told by the next step.
         self._ended: list[TokenOutput] = []

@@ -11,6 +11,7 @@ from msgspec import Struct
 from engine_shim.engine.admission.admission import Admission, AdmissionCounters, PlannedRow
 from engine_shim.engine.admission.outcome import TokenOutput
 from engine_shim.engine.admission.request import EngineRequest, Refusal
+from engine_shim.engine.cache.page_hash import NAMED_PAGES
 from engine_shim.engine.cache.prefix_cache import PrefixCache
 from engine_shim.engine.publish.dialect import EventDialect
 from engine_shim.engine.publish.journal import Journal
@@ -30,15 +31,10 @@ class _Run(Struct):
     times: StepTimes
     begun_s: float
     steps: int
+    #: When the last step ends.
+    ends_s: float
     #: Outputs of a step that was settled when it began; None where that is done at its end.
     outputs: tuple[TokenOutput, ...] | None = None
-    #: Events held back until the end.
-    frames: Frames | None = None
-
-    @property
-    def ends_s(self) -> float:
-        """When the last step ends."""
-        return self.begun_s + self.times.sum_s(self.steps)
 
 
 class SimRank:
@@ -59,7 +55,7 @@ class SimRank:
         self.target = target
         self.spec = spec
         self._times = times
-        self._cache = PrefixCache(page_tokens=spec.page_ids, pool_pages=spec.pool_pages)
+        self._cache = PrefixCache(page_tokens=spec.page_ids, pool_pages=spec.pool_pages, naming=NAMED_PAGES)
         self._admission = Admission(spec, self._cache)
         encoder = encode or EventDialect.SGLANG_MAP.encoder()
         self._journal = Journal(encoder, dp_rank=target.dp_rank, window_batches=0)
@@ -88,35 +84,34 @@ class SimRank:
         run = self._run
         if refusal is None and run is not None and run.steps > 1:
             run.steps = run.times.count_begun(now_s - run.begun_s, run.steps)
+            run.ends_s = run.begun_s + run.times.sum_s(run.steps)
         return refusal
 
-    def begin(self, now_s: float) -> Frames | None:
-        """Plan the next run, if there is anything to do; returns the events that its planning brought.
+    def begin(self, now_s: float) -> None:
+        """Plan the next run, if there is anything to do.
 
         A single step is settled at once: nobody looks at the rank before it ends, and its blocks are told when the step
         begins, as engines do that publish what they schedule.
         """
         rows = self._admission.plan()
         if not rows:
-            return self._publish(now_s)
+            return
         times = self._times.measure(rows)
         steps = self._admission.count_like_steps(rows)
-        self._run = _Run(rows, times, now_s, steps)
+        self._run = _Run(rows, times, now_s, steps, now_s + times.sum_s(steps))
         if steps == 1:
             self._run.outputs = self._settle(rows)
-        return self._publish(now_s)
 
-    def finish(self) -> tuple[tuple[TokenOutput, ...], Frames | None]:
-        """The run's end: what it gave, and the events since it began."""
+    def finish(self) -> tuple[TokenOutput, ...]:
+        """The run's end: what it gave."""
         run = self._run
         if run is None:
             raise RuntimeError(f"{self.target} has nothing under way")
         self._run = None
         self.busy_s += run.ends_s - run.begun_s
         if run.outputs is not None:
-            return run.outputs, None
-        outputs = self._settle(self._admission.lengthen(run.rows, run.steps))
-        return outputs, self._publish(run.ends_s)
+            return run.outputs
+        return self._settle(self._admission.lengthen(run.rows, run.steps))
 
     def load(self) -> LoadReport:
         """What the rank would say of itself. Cost: one match a waiting request."""
@@ -139,7 +134,8 @@ class SimRank:
     def _settle(self, rows: tuple[PlannedRow, ...]) -> tuple[TokenOutput, ...]:
         return self._admission.settle(rows, [0 if row.samples else None for row in rows])
 
-    def _publish(self, now_s: float) -> Frames | None:
+    def publish(self, now_s: float) -> Frames | None:
+        """A message with the events since the last one; None where there are none."""
         events = self._cache.take_events()
         if not events:
             return None

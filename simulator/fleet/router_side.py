@@ -4,6 +4,7 @@ Takes frames of ranks and requests of the trace; gives the placer's instruction.
 one id a block, so that the index counts in blocks; what it finds becomes tokens here.
 """
 
+from array import array
 from collections.abc import Sequence
 
 from prefix_index.base import BlockChain
@@ -31,6 +32,7 @@ from wire.ids import RequestId, Target
 from wire.load import LoadReport
 
 MODEL = "simulated"
+_NO_BLOCKS = array("I")
 
 
 class RouterSide:
@@ -48,6 +50,8 @@ class RouterSide:
     ) -> None:
         self._block_tokens = block_tokens
         self._namespace = namespace_seed(MODEL)
+        #: Last prompt of each session, and its chain.
+        self._chains: dict[str | None, tuple[array[int], tuple[int, ...]]] = {}
         self.index = make_index()
         self._streams = {}
         for target in targets:
@@ -91,7 +95,7 @@ class RouterSide:
         headers = {} if request.session is None else {"x-dovecote-session": request.session}
         if request.parent is not None:
             headers["x-dovecote-parent"] = request.parent
-        hashes = tuple(block_hashes(request.blocks, 1, self._namespace))
+        hashes = self._find_hashes(request)
         # In units of blocks; a begun block at the end lets all full ones count.
         units = -(-request.prompt_tokens // self._block_tokens)
         found = self.index.find_reuse(BlockChain(1, hashes, units))
@@ -113,6 +117,16 @@ class RouterSide:
             cached_tokens = instruction.decision.predicted_cached_tokens
             self._active.place(arrival.request_id, instruction.target, request.prompt_tokens - cached_tokens)
         return instruction
+
+    def _find_hashes(self, request: BlockRequest) -> tuple[int, ...]:
+        """The prompt's chain; what it shares with the last one of its session is not hashed again."""
+        before, known = self._chains.get(request.session, (_NO_BLOCKS, ()))
+        shared = _count_shared(before, request.blocks)
+        parent = known[shared - 1] if shared else self._namespace
+        hashes = known[:shared] + tuple(block_hashes(request.blocks[shared:], 1, parent))
+        if request.session is not None:
+            self._chains[request.session] = request.blocks, hashes
+        return hashes
 
     def see_first_token(self, request: BlockRequest, now_s: float) -> None:
         """The first token was streamed."""
@@ -144,3 +158,15 @@ class RouterSide:
         self.placer.check_invariants()
         if len(self.placer.ledger):
             raise AssertionError(f"still charged at the end: {self.placer.ledger.open_requests()}")
+
+
+def _count_shared(left: "array[int]", right: "array[int]") -> int:
+    """Blocks that two prompts share from their start; an id stands for its whole prefix, so that it bisects."""
+    low, high = 0, min(len(left), len(right))
+    while low < high:
+        middle = (low + high + 1) // 2
+        if left[middle - 1] == right[middle - 1]:
+            low = middle
+        else:
+            high = middle - 1
+    return low

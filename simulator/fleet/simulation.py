@@ -70,6 +70,8 @@ class Simulation:
         #: (time, kind, serial, place of a request, or rank whose run may end or begin then).
         self._queue: list[tuple[float, _Kind, int, int | SimRank]] = []
         self._serial = 0
+        #: Ranks that may have events which the router has not heard.
+        self._untold: dict[Target, SimRank] = {}
         self.now_s = 0.0
         self.served: dict[int, Served] = {}
 
@@ -99,6 +101,7 @@ class Simulation:
 
     def _send(self, place: int) -> None:
         """A request is due: place it, hand it to its rank."""
+        self._tell_events()
         self._report_loads()
         request = self._requests[place]
         instruction = self._router.place(request, self._expected_output_tokens, self.now_s)
@@ -127,18 +130,14 @@ class Simulation:
             self._push(rank.ends_s, _Kind.END, rank)
 
     def _begin(self, rank: SimRank) -> None:
-        frames = rank.begin(self.now_s)
-        if frames is not None:
-            self._router.hear(rank.target, frames, self.now_s)
+        rank.begin(self.now_s)
+        self._untold[rank.target] = rank
         if rank.ends_s is not None:
             self._push(rank.ends_s, _Kind.END, rank)
 
     def _finish(self, rank: SimRank) -> None:
         """A run ended: tell the router what it would see, and go on."""
-        outputs, frames = rank.finish()
-        if frames is not None:
-            self._router.hear(rank.target, frames, self.now_s)
-        for output in outputs:
+        for output in rank.finish():
             self._take(output)
         self._push(self.now_s, _Kind.BEGIN, rank)
 
@@ -156,6 +155,14 @@ class Simulation:
         self._router.see_end(request, output.cached_tokens, output.output_tokens, self.now_s)
         for due_s, waiter in self._loop.end(place, self.now_s):
             self._push(due_s, _Kind.DUE, waiter)
+
+    def _tell_events(self) -> None:
+        """What the router would have heard by now; only a decision makes a difference of it."""
+        for target, rank in self._untold.items():
+            frames = rank.publish(self.now_s)
+            if frames is not None:
+                self._router.hear(target, frames, self.now_s)
+        self._untold.clear()
 
     def _report_loads(self) -> None:
         """The reports that came since the last request: only the newest matters."""

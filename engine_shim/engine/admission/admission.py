@@ -9,6 +9,7 @@ So every request ends.
 """
 
 from collections.abc import Sequence as Seq
+from itertools import count as count_up
 
 import msgspec
 
@@ -58,6 +59,8 @@ class Admission:
         self._spec = spec
         self._cache = cache
         self._next_number = 0
+        #: For blocks of generated tokens, where prompts are lists of block ids.
+        self._own_ids = count_up()
         self.queues = Queues()
         self.counters = AdmissionCounters()
 
@@ -65,7 +68,7 @@ class Admission:
         """Let a request wait, or say why it cannot be served."""
         refusal = find_refusal(request, self._spec) or self._find_conflict(request)
         if refusal is None:
-            self.queues.add(Sequence(request, self._next_number, self._spec))
+            self.queues.add(Sequence(request, self._next_number, self._spec, self._own_ids))
             self._next_number += 1
         return refusal
 

@@ -27,6 +27,9 @@ def _find_value_fault(request: EngineRequest, spec: EngineSpec) -> Refusal | Non
         message = f"{len(request.prompt_ids)} ids are not the full ones of a prompt of {request.prompt_tokens} tokens"
         return Refusal(reason=RefusalReason.LENGTH_MISMATCH, message=message)
     lowest, highest = min(request.prompt_ids, default=0), max(request.prompt_ids, default=0)
+    if spec.id_tokens > 1 and request.cache_salt is not None:
+        message = "cache_salt: ids of blocks stand for prefixes of one namespace"
+        return Refusal(reason=RefusalReason.SALTED_IDS, message=message)
     bound = spec.vocabulary_tokens if spec.id_tokens == 1 else OWN_BLOCK
     if lowest < 0 or highest >= bound:
         token_id = lowest if lowest < 0 else highest

@@ -67,6 +67,7 @@ class RefusalReason(StrEnum):
     LARGER_THAN_POOL = "larger_than_pool"
     OUT_OF_VOCABULARY = "out_of_vocabulary"
     LENGTH_MISMATCH = "length_mismatch"
+    SALTED_IDS = "salted_ids"
     BAD_SAMPLING = "bad_sampling"
     DUPLICATE_REQUEST = "duplicate_request"
     QUEUE_FULL = "queue_full"

@@ -3,6 +3,8 @@
 Made and moved between the queues by `Admission` only.
 """
 
+from collections.abc import Iterator
+
 from engine_shim.engine.admission.draws import seed_of_request
 from engine_shim.engine.admission.outcome import FinishReason, TokenOutput
 from engine_shim.engine.admission.request import EngineRequest
@@ -24,10 +26,10 @@ class Sequence:
     Prefill and decode are the same thing: compute the second range, and sample when it is empty.
 
     Where ids stand for whole blocks (`EngineSpec.id_tokens`), generated tokens are counted and not kept: the blocks
-    they are in get an id of this sequence's own, so that nobody else's prompt ever finds them.
+    they are in get ids of their own, so that nobody else's prompt ever finds them.
     """
 
-    def __init__(self, request: EngineRequest, number: int, spec: EngineSpec) -> None:
+    def __init__(self, request: EngineRequest, number: int, spec: EngineSpec, own_ids: Iterator[int]) -> None:
         sampling = request.sampling
         self.request = request
         #: Order of arrival; a lower number is served first.
@@ -38,6 +40,7 @@ class Sequence:
         #: Ids of the prompt and of what was generated, packed; what the cache knows its pages by.
         self.token_bytes = bytearray(pack_tokens(request.prompt_ids))
         self._id_tokens = spec.id_tokens
+        self._own_ids = own_ids
         if spec.id_tokens > 1:
             self._name_blocks()
         self.computed_tokens = 0
@@ -92,7 +95,7 @@ class Sequence:
         begun = -(-self.total_tokens // self._id_tokens)
         missing = begun - len(self.token_bytes) // TOKEN_BYTES
         if missing > 0:
-            self.token_bytes += pack_tokens((OWN_BLOCK | self.number % OWN_BLOCK,)) * missing
+            self.token_bytes += pack_tokens([OWN_BLOCK | next(self._own_ids) % OWN_BLOCK for _ in range(missing)])
 
     def report(self, token_id: int | None, finish_reason: FinishReason | None) -> TokenOutput:
         """The output that tells about this sequence as it is now."""

@@ -4,7 +4,7 @@ The tree tells every change here; the engine takes the list once a step. Neighbo
 become one event, by the rule of SGLang's recorder.
 """
 
-from engine_shim.engine.cache.page_hash import event_hash
+from engine_shim.engine.cache.page_hash import HASHED_PAGES, PageNaming
 from engine_shim.engine.cache.token_bytes import unpack_tokens
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 
@@ -21,10 +21,10 @@ class _Stored:
     def is_continued_by(self, parent: bytes | None, cache_salt: str | None) -> bool:
         return parent == self.digests[-1] and cache_salt == self.cache_salt
 
-    def to_event(self, page_tokens: int) -> BlockStored:
+    def to_event(self, page_tokens: int, naming: PageNaming) -> BlockStored:
         return BlockStored(
-            block_hashes=tuple(event_hash(digest) for digest in self.digests),
-            parent_block_hash=None if self.parent is None else event_hash(self.parent),
+            block_hashes=naming.event_hashes(self.digests),
+            parent_block_hash=None if self.parent is None else naming.event_hashes((self.parent,))[0],
             token_ids=unpack_tokens(self.token_bytes),
             block_tokens=page_tokens,
             cache_salt=self.cache_salt,
@@ -34,8 +34,9 @@ class _Stored:
 class CacheDeltas:
     """Records changes; `take` hands them over once."""
 
-    def __init__(self, page_tokens: int) -> None:
+    def __init__(self, page_tokens: int, naming: PageNaming = HASHED_PAGES) -> None:
         self._page_tokens = page_tokens
+        self.naming = naming
         self._changes: list[_Stored | list[bytes] | AllBlocksCleared] = []
 
     @property
@@ -73,7 +74,7 @@ class CacheDeltas:
 
     def _to_event(self, change: "_Stored | list[bytes] | AllBlocksCleared") -> Event:
         if isinstance(change, _Stored):
-            return change.to_event(self._page_tokens)
+            return change.to_event(self._page_tokens, self.naming)
         if isinstance(change, list):
-            return BlockRemoved(block_hashes=tuple(event_hash(digest) for digest in change))
+            return BlockRemoved(block_hashes=self.naming.event_hashes(change))
         return change

@@ -7,8 +7,9 @@ Events carry the first 8 bytes as a signed integer; chaining always uses the who
 from collections.abc import Sequence
 from hashlib import sha256
 from itertools import pairwise
+from typing import Protocol
 
-from engine_shim.engine.cache.token_bytes import TOKEN_BYTES, pack_tokens
+from engine_shim.engine.cache.token_bytes import TOKEN_BYTES, pack_tokens, unpack_tokens
 
 _SALT_PREFIX = b"sglang-cache-salt-v1\0"
 
@@ -55,3 +56,46 @@ def page_hashes(
 def event_hash(digest: bytes) -> int:
     """The signed 64-bit name that events carry."""
     return int.from_bytes(digest[:8], "big", signed=True)
+
+
+class PageNaming(Protocol):
+    """How a cache names its pages to others."""
+
+    def chain(self, prior: bytes, token_bytes: bytes | bytearray, page_tokens: int) -> list[bytes]:
+        """Names of the full pages in `token_bytes`, after the page named `prior`."""
+        ...
+
+    def event_hashes(self, names: Sequence[bytes]) -> tuple[int, ...]:
+        """The names as events carry them."""
+        ...
+
+
+class HashedPages:
+    """Pages are known by their tokens, and named by a digest of all tokens up to their end."""
+
+    def chain(self, prior: bytes, token_bytes: bytes | bytearray, page_tokens: int) -> list[bytes]:
+        """See `chain_digests`."""
+        return chain_digests(prior, token_bytes, page_tokens)
+
+    def event_hashes(self, names: Sequence[bytes]) -> tuple[int, ...]:
+        """See `event_hash`."""
+        return tuple(event_hash(name) for name in names)
+
+
+class NamedPages:
+    """Pages are known by one id each, which stands for the whole prefix already: the name is the id."""
+
+    def chain(self, prior: bytes, token_bytes: bytes | bytearray, page_tokens: int) -> list[bytes]:  # noqa: ARG002
+        """The ids, packed; `prior` is in them."""
+        if page_tokens != 1:
+            raise ValueError(f"pages of {page_tokens} ids have no name of their own")
+        packed = bytes(token_bytes)
+        return [packed[start : start + TOKEN_BYTES] for start in range(0, len(packed), TOKEN_BYTES)]
+
+    def event_hashes(self, names: Sequence[bytes]) -> tuple[int, ...]:
+        """The ids."""
+        return unpack_tokens(b"".join(names))
+
+
+HASHED_PAGES = HashedPages()
+NAMED_PAGES = NamedPages()

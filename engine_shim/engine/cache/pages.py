@@ -38,17 +38,20 @@ class PageAllocator:
         """Take `count` pages; the caller has seen that so many are free."""
         if count > len(self._free):
             raise ValueError(f"{count} pages asked for, {len(self._free)} are free")
-        taken = [self._free.pop() for _ in range(count)]
+        taken = self._free[: -count - 1 : -1]
+        del self._free[len(self._free) - count :]
+        marks = self._is_free
         for page in taken:
-            self._is_free[page] = 0
+            marks[page] = 0
         return taken
 
     def give_back(self, pages: Iterable[int]) -> None:
         """Make pages free; raises `ValueError` for one that is free already."""
+        marks = self._is_free
         for page in pages:
-            if self._is_free[page]:
+            if marks[page]:
                 raise ValueError(f"page {page} is free already")
-            self._is_free[page] = 1
+            marks[page] = 1
             self._free.append(page)
 
     def is_free(self, page: int) -> bool:

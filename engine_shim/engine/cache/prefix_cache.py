@@ -7,6 +7,7 @@ from admission, gives it leases; gives the engine the events of a step.
 from collections.abc import Callable, Iterable
 
 from engine_shim.engine.cache.deltas import CacheDeltas
+from engine_shim.engine.cache.page_hash import HASHED_PAGES, PageNaming
 from engine_shim.engine.cache.pages import PageAllocator, PageCounts
 from engine_shim.engine.cache.radix_node import RadixNode
 from engine_shim.engine.cache.radix_tree import Match, RadixTree
@@ -36,10 +37,15 @@ class PrefixCache:
     """Pages of one rank: free, cached or leased."""
 
     def __init__(
-        self, *, page_tokens: int, pool_pages: int, make_tree: Callable[[int, CacheDeltas], RadixTree] = RadixTree
+        self,
+        *,
+        page_tokens: int,
+        pool_pages: int,
+        make_tree: Callable[[int, CacheDeltas], RadixTree] = RadixTree,
+        naming: PageNaming = HASHED_PAGES,
     ) -> None:
         self.page_tokens = page_tokens
-        self._deltas = CacheDeltas(page_tokens)
+        self._deltas = CacheDeltas(page_tokens, naming)
         self._tree = make_tree(page_tokens, self._deltas)
         self._allocator = PageAllocator(pool_pages)
         self._leases: dict[int, Lease] = {}

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 import msgspec
 
 from engine_shim.engine.cache.deltas import CacheDeltas
-from engine_shim.engine.cache.page_hash import chain_digests, namespace_digest
+from engine_shim.engine.cache.page_hash import namespace_digest
 from engine_shim.engine.cache.radix_node import RadixNode
 from engine_shim.engine.cache.token_bytes import TOKEN_BYTES
 
@@ -49,6 +49,7 @@ class RadixTree:
         self._page_tokens = page_tokens
         self._page_bytes = page_tokens * TOKEN_BYTES
         self._deltas = deltas
+        self._naming = deltas.naming
         self._roots: dict[str | None, RadixNode] = {}
         #: (last_used, serial, leaf); entries of leaves that changed since are passed over.
         self._evictable: list[tuple[int, int, RadixNode]] = []
@@ -130,8 +131,11 @@ class RadixTree:
                 node = child if common == len(child.pages) else self._split(child, common)
                 kept += node.pages
         self._lock_path(node, top)
-        duplicates = tuple(mine for mine, theirs in zip(pages, kept, strict=True) if mine != theirs)
-        return Insertion(node=node, pages=tuple(kept), duplicates=duplicates)
+        final = tuple(kept)
+        duplicates = (
+            () if final == pages else tuple(mine for mine, its in zip(pages, final, strict=True) if mine != its)
+        )
+        return Insertion(node=node, pages=final, duplicates=duplicates)
 
     def evict(self, wanted_pages: int) -> list[int]:
         """Drop up to `wanted_pages` unheld pages, the longest unused leaves first, each from its end."""
@@ -192,7 +196,7 @@ class RadixTree:
             raise RuntimeError("a node without parent or pages is in the tree")
         if parent.children.get(node.first_page_key(self._page_tokens)) is not node:
             raise RuntimeError("a node is not filed under its first page")
-        if node.digests != chain_digests(parent.last_digest, node.token_bytes, self._page_tokens):
+        if node.digests != self._naming.chain(parent.last_digest, node.token_bytes, self._page_tokens):
             raise RuntimeError("a node's page hashes do not follow from its tokens")
         if len(node.digests) != len(node.pages):
             raise RuntimeError(f"{len(node.pages)} pages, {len(node.digests)} hashes")
@@ -234,7 +238,7 @@ class RadixTree:
         """
         offset = start_page * self._page_bytes
         added = token_bytes[offset : offset + len(pages) * self._page_bytes]
-        digests = chain_digests(node.last_digest, added, self._page_tokens)
+        digests = self._naming.chain(node.last_digest, added, self._page_tokens)
         parent = node.digests[-1] if node.digests else None
         self._deltas.stored(digests, added, parent=parent, cache_salt=node.cache_salt)
         self.total_pages += len(pages)

@@ -47,16 +47,15 @@ def serve(rank, arrivals, *, single_steps=False):
     while arrivals or rank.ends_s is not None:
         now_s = min(arrivals[0][0] if arrivals else inf, inf if rank.ends_s is None else rank.ends_s)
         if rank.ends_s == now_s:
-            outputs, frames = rank.finish()
-            hear(frames)
             told += [
                 (output.request_id, output.output_tokens, output.cached_tokens, output.finish_reason, round(now_s, 9))
-                for output in outputs
+                for output in rank.finish()
             ]
         while arrivals and arrivals[0][0] == now_s:
             assert rank.submit(arrivals.pop(0)[1], now_s) is None
         if rank.ends_s is None:
-            hear(rank.begin(now_s))
+            rank.begin(now_s)
+            hear(rank.publish(now_s))
     rank.check_invariants()
     return told, events
 

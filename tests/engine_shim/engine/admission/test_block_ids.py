@@ -6,6 +6,7 @@ import pytest
 
 from engine_shim.engine.admission.admission import Admission
 from engine_shim.engine.admission.request import EngineRequest, RefusalReason, SamplingParams
+from engine_shim.engine.cache.page_hash import NAMED_PAGES
 from engine_shim.engine.cache.prefix_cache import PrefixCache
 from engine_shim.engine.spec import EngineSpec
 
@@ -14,7 +15,7 @@ def make(**fields):
     defaults = {"page_tokens": 4, "id_tokens": 4, "pool_pages": 32, "prefill_chunk_tokens": 64}
     spec = EngineSpec(**{**defaults, **fields})
     spec.validate()
-    return Admission(spec, PrefixCache(page_tokens=spec.page_ids, pool_pages=spec.pool_pages))
+    return Admission(spec, PrefixCache(page_tokens=spec.page_ids, pool_pages=spec.pool_pages, naming=NAMED_PAGES))
 
 
 def submit(admission, name, ids, *, out=20, prompt_tokens=None):
