@@ -313,8 +313,10 @@ class NativePrefixIndex:
 
 
 def _to_chains(chain: BlockChain) -> list[tuple[int, tuple[int, ...], int]]:
-    """For the core: tokens a block, hashes, blocks that can be reused."""
-    return [(each.block_tokens, each.hashes, each.reusable_blocks) for each in (chain, *chain.others)]
+    """For the core: tokens a block, hashes, tokens of the whole prompt."""
+    chains = [(chain.block_tokens, chain.hashes, chain.token_count)]
+    chains += [(other.block_tokens, other.hashes, other.token_count) for other in chain.others]
+    return chains
 
 
 def _to_change(told: tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], int, int, int]) -> Change:

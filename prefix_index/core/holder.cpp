@@ -11,7 +11,9 @@ constexpr std::size_t kMaxGroups = 64;
 //: Most ends of unnamed runs that are remembered, a block size.
 constexpr std::size_t kMaxTails = 64;
 //: Blocks of an event that are fetched into the cache ahead of their turn.
-constexpr std::uint32_t kAhead = 12;
+constexpr std::uint32_t kAhead = 16;
+//: Blocks that are hashed in one go.
+constexpr std::size_t kHashed = 4;
 
 }  // namespace
 
@@ -64,7 +66,8 @@ Group* Holder::admit(const OptionalNumber& number, const std::optional<std::stri
 void Holder::refresh() {
   is_whole_ = true;
   for (const Group& group : groups_) is_whole_ &= !group.is_prefix() || group.tiers[kDevice].is_open();
-  is_plain_ = is_modelled_ && is_full_only_ && !beliefs_.exist() && has_one_full_size();
+  if (commons_.plain.size() <= number_) commons_.plain.resize(number_ + 1);
+  commons_.plain[number_] = is_modelled_ && is_full_only_ && !beliefs_.exist() && has_one_full_size();
   if (is_rootless())
     commons_.rootless.insert(number_);
   else
@@ -218,7 +221,16 @@ const Place* Holder::find_places(const Batch& batch, const Event& event, const K
   const Place first = event.has_parent ? tree_.node(parent).place : seed(event, reading);
   const std::uint32_t* tokens = batch.tokens.data() + event.tokens_at;
   places_.resize(blocks);
-  if (reading.keys.empty() || event.unlisted() == 0) {
+  if (reading.keys.empty()) {
+    // The table's lines are on their way while the next hashes are worked out.
+    Place before = first;
+    for (std::size_t at = 0; at < blocks; at += kHashed) {
+      const std::size_t count = std::min(kHashed, blocks - at);
+      chain_blocks(tokens + at * event.block_tokens, count, event.block_tokens, before, places_.data() + at);
+      for (std::size_t index = at; index < at + count && index < kAhead; ++index) tree_.fetch(places_[index]);
+      before = places_[at + count - 1];
+    }
+  } else if (event.unlisted() == 0) {
     chain_with_keys(tokens, blocks, event.block_tokens, first, reading.keys, places_.data());
   } else {
     std::vector<BlockKeys> keys(event.unlisted());
@@ -235,6 +247,8 @@ void Holder::store_blocks(ShelfId id, const Batch& batch, const Event& event, co
   const std::uint32_t unlisted = given == nullptr ? event.unlisted() : 0;
   Arrival arrival{shelf,    id,   batch.names.data() + event.names_at, given,
                   unlisted, !is_repeated(id, batch, event), &reading.keys, kNoNode};
+  for (std::uint32_t index = 0; index < std::min(kAhead, event.name_count); ++index)
+    names.map.fetch(arrival.names[index]);
   std::optional<NodeId> parent;
   if (given == nullptr)
     parent = find_parent(names, event);
@@ -249,7 +263,7 @@ void Holder::store_blocks(ShelfId id, const Batch& batch, const Event& event, co
     if (unlisted > 0) loose_.push_back(arrival.before);
     if (unlisted > 0 && event.name_count == 0) keep_tail(names, arrival.before);
   }
-  for (std::uint32_t index = 0; index < kAhead; ++index) fetch(event, arrival, index);
+  for (std::uint32_t index = 0; (unlisted > 0 || given != nullptr) && index < kAhead; ++index) fetch(event, arrival, index);
   for (std::uint32_t index = 0; index < event.name_count; ++index) {
     fetch(event, arrival, index + kAhead);
     arrive(batch, event, arrival, index, delta);

@@ -53,6 +53,8 @@ struct Commons {
   Registry registry;
   //: Holders without full attention, which no anchored slot stands for.
   std::set<std::uint32_t> rootless;
+  //: By number, whether anchored slots say all of a holder.
+  std::vector<std::uint8_t> plain;
 };
 
 //: One block as a snapshot tells of it. Columns of runs, see `wire.snapshot`.
@@ -103,7 +105,7 @@ class Holder {
   // Places on the device that count: of full attention, or of any group where there is none.
   std::size_t count() const;
   // Whether anchored slots say all of it: full attention of one block size and nothing else.
-  bool is_plain() const { return is_plain_; }
+  bool is_plain() const { return commons_.plain[number_] != 0; }
   // Whether full attention on the device has one block size, in all its groups.
   bool has_one_full_size() const { return is_whole_ && counted_.size() == 1; }
   bool is_rootless() const { return !groups_.empty() && !has_prefix_; }
@@ -213,7 +215,7 @@ class Holder {
   //: Where runs ended whose last block was not named, latest last.
   std::deque<Tail> tails_;
   std::set<std::uint32_t> block_sizes_;
-  bool is_modelled_ = true, has_prefix_ = false, is_full_only_ = true, is_whole_ = true, is_plain_ = false;
+  bool is_modelled_ = true, has_prefix_ = false, is_full_only_ = true, is_whole_ = true;
   //: Nodes that may have become unused during an event.
   std::vector<NodeId> loose_;
   std::vector<Place> places_;

@@ -26,7 +26,7 @@ class Index {
   // `max_blocks` bounds the entries of all holders and places of all pools, `max_holder_blocks` those of each: above
   // it the oldest are forgotten.
   Index(std::size_t max_blocks, std::size_t max_holder_blocks, Registry registry)
-      : commons_{{}, std::move(registry), {}}, max_blocks_(max_blocks), max_holder_blocks_(max_holder_blocks) {}
+      : commons_{{}, std::move(registry), {}, {}}, max_blocks_(max_blocks), max_holder_blocks_(max_holder_blocks) {}
 
   // Holders are numbers given by attach; a number that is not attached is refused by every verb.
   std::uint32_t attach(HolderSettings settings, const std::vector<std::string>& pools);
@@ -57,6 +57,8 @@ class Index {
       if (const std::uint64_t reused = find_device_reuse(number, chains, limit_tokens, std::nullopt); reused > 0)
         visit(number, reused);
   }
+  // See `Holder::is_plain`.
+  bool is_plain(std::uint32_t holder) const { return commons_.plain[holder] != 0; }
   bool has_rootless() const { return !commons_.rootless.empty(); }
   std::uint64_t find_device_reuse(std::uint32_t holder, const Chains& chains, std::uint64_t limit_tokens,
                                   std::optional<std::uint64_t> full_tokens) const;

@@ -54,6 +54,8 @@ std::uint64_t xxh3_64(nb::bytes data, std::uint64_t seed) {
 }  // namespace
 
 NB_MODULE(_core, module) {
+  // What other modules still refer to when the interpreter ends is no leak.
+  nb::set_leak_warnings(false);
   module.doc() = "Chained block hashing and the prefix index, compiled.";
   module.def("block_hashes", &block_hashes, "tokens"_a, "block_tokens"_a, "seed"_a);
   module.def("block_hashes_of", &block_hashes_of, "token_ids"_a, "block_tokens"_a, "seed"_a);

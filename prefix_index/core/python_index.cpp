@@ -23,6 +23,24 @@ Place read_hash(const void* hashes, std::size_t at) {
   return PyLong_AsUnsignedLongLong(PyTuple_GET_ITEM(tuple, static_cast<Py_ssize_t>(at)));
 }
 
+// A dictionary with room for so many, where the interpreter lets ask for it.
+nb::dict make_dict(std::size_t size) {
+#if PY_VERSION_HEX < 0x030D0000
+  return nb::steal<nb::dict>(_PyDict_NewPresized(static_cast<Py_ssize_t>(size)));
+#else
+  return {};
+#endif
+}
+
+// An item whose key's hash is known.
+int set_item(const nb::dict& to, const nb::object& key, Py_hash_t hash, nb::handle value) {
+#if PY_VERSION_HEX < 0x030D0000
+  return _PyDict_SetItem_KnownHash(to.ptr(), key.ptr(), value.ptr(), hash);
+#else
+  return hash == -1 ? -1 : PyDict_SetItem(to.ptr(), key.ptr(), value.ptr());
+#endif
+}
+
 struct TuplePlaces {
   PyObject* hashes;
   Place operator()(std::size_t at) const { return read_hash(hashes, at); }
@@ -76,7 +94,9 @@ std::uint32_t PyIndex::attach(nb::object target, const std::string& model, bool 
   const std::uint32_t number = index_.attach(
       {model, is_refreshed, is_bigram, secret, max_orphans, std::move(host), std::move(groups)}, pools);
   if (targets_.size() <= number) targets_.resize(number + 1);
-  targets_[number] = std::move(target);
+  const Py_hash_t hash = PyObject_Hash(target.ptr());
+  if (hash == -1) throw nb::python_error();
+  targets_[number] = {std::move(target), hash};
   return number;
 }
 
@@ -187,23 +207,26 @@ nb::tuple PyIndex::apply_payloads(std::uint32_t holder, nb::list payloads, std::
 }
 
 nb::dict PyIndex::find_reuse(nb::list chains, std::size_t limit_tokens) {
-  nb::dict found;
   const auto held = lock();
+  const nb::dict found = make_dict(found_before_);
   // Holders that anchored slots do not settle, and how far full attention goes.
   std::map<std::uint32_t, std::uint64_t> others;
   const auto put = [&](std::uint32_t holder, nb::handle tokens) {
-    if (PyDict_SetItem(found.ptr(), targets_[holder].ptr(), tokens.ptr()) != 0) throw nb::python_error();
+    const Named& target = targets_[holder];
+    if (set_item(found, target.object, target.hash, tokens) != 0) throw nb::python_error();
   };
   for (const nb::handle chain : chains) {
     const std::uint64_t block_tokens = nb::cast<std::uint64_t>(chain[0]);
     const nb::object hashes = chain[1];
-    const std::size_t limit = nb::cast<std::size_t>(chain[2]);
-    if (!PyTuple_Check(hashes.ptr()) || limit > nb::len(hashes))
-      throw nb::value_error("more blocks are asked for than the chain has");
+    if (!PyTuple_Check(hashes.ptr()) || block_tokens == 0) throw nb::value_error("hashes must be a tuple of blocks");
+    // A prompt's last token is always computed.
+    const auto token_count = nb::cast<std::int64_t>(chain[2]);
+    const std::size_t limit =
+        token_count < 1 ? 0 : std::min<std::uint64_t>(nb::len(hashes), (token_count - 1) / block_tokens);
     std::size_t blocks_before = 0;
     nb::object tokens;
     index_.match(limit, TuplePlaces{hashes.ptr()}, [&](std::uint32_t holder, std::size_t blocks) {
-      if (!index_.holder(holder).is_plain()) return static_cast<void>(others.emplace(holder, blocks * block_tokens));
+      if (!index_.is_plain(holder)) return static_cast<void>(others.emplace(holder, blocks * block_tokens));
       if (blocks != blocks_before) tokens = nb::steal(PyLong_FromSize_t(blocks * block_tokens));
       blocks_before = blocks;
       put(holder, tokens);
@@ -213,6 +236,7 @@ nb::dict PyIndex::find_reuse(nb::list chains, std::size_t limit_tokens) {
     index_.match_hybrid(read_chains(chains), limit_tokens, others, [&](std::uint32_t holder, std::uint64_t tokens) {
       put(holder, nb::steal(PyLong_FromUnsignedLongLong(tokens)));
     });
+  found_before_ = nb::len(found);
   if (PyErr_Occurred()) throw nb::python_error();
   return found;
 }

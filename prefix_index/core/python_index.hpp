@@ -39,7 +39,7 @@ class PyIndex {
   // Payloads from `first` on until one must be read elsewhere:
   // (next, batches, stores, removals, clears, orphaned, unknown removals, refused, stored, removed).
   nb::tuple apply_payloads(std::uint32_t holder, nb::list payloads, std::size_t first, bool with_changes);
-  // Chains are tuples (block tokens, hashes, blocks that may be reused); the first of a size counts.
+  // Chains are tuples (block tokens, hashes, tokens of the whole prompt); the first of a size counts.
   nb::dict find_reuse(nb::list chains, std::size_t limit_tokens);
   // (reach, reused tokens, window tokens, replayed tokens, ((group, component, reach, tokens), ...)) each.
   nb::list find_alternatives(std::uint32_t holder, nb::list chains, std::size_t limit_tokens);
@@ -75,8 +75,14 @@ class PyIndex {
   Index index_;
   Batch batch_;
   Delta delta_;
+  //: Holders that the last match found: about as many as the next will.
+  std::size_t found_before_ = 0;
   //: Who a holder's number stands for.
-  std::vector<nb::object> targets_;
+  struct Named {
+    nb::object object;
+    Py_hash_t hash;
+  };
+  std::vector<Named> targets_;
 };
 
 // Events of a payload as plain tuples, None where `wire.dialects` must read it: for tests.

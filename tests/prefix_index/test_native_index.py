@@ -158,7 +158,8 @@ def test_threads_share_an_index():
     assert index.count().nodes <= 20 * 50
 
 
-def test_a_match_that_asks_for_more_than_the_chain_has_is_refused():
+def test_a_chain_that_is_none_is_refused():
     index = make_index()
-    with pytest.raises(ValueError, match="more blocks"):
-        index.core.find_reuse([(2, (1, 2), 3)], 6)
+    for chain in ((0, (1, 2), 3), (2, [1, 2], 3)):
+        with pytest.raises(ValueError, match="tuple of blocks"):
+            index.core.find_reuse([chain], 6)
