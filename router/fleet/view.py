@@ -7,11 +7,13 @@ import msgspec
 from router.fleet.ages import ReuseAges
 from router.fleet.load import OwnLoad, ReportedLoad, bound_count
 from router.fleet.rank import RankFacts
-from router.fleet.recent import RecentWork
+from router.fleet.recent import RecentShare, RecentWork
 from wire.ids import Target
 
 #: Seconds for which work given to a rank is remembered.
 RECENT_MEMORY_S = 60.0
+#: Seconds for which one look at that memory is good enough.
+SHARE_TTL_S = 1.0
 
 
 class Rank:
@@ -22,6 +24,14 @@ class Rank:
         self.report: ReportedLoad | None = None
         self.recent = RecentWork(memory_s=memory_s)
         self.ages = ReuseAges()
+        self._share = RecentShare()
+        self._share_at_s = float("-inf")
+
+    def find_share(self, now_s: float) -> RecentShare:
+        """What it was given of late, looked at once a second at most."""
+        if not 0.0 <= now_s - self._share_at_s < SHARE_TTL_S:
+            self._share, self._share_at_s = self.recent.share(now_s), now_s
+        return self._share
 
     def find_capacity_tokens(self) -> int | None:
         """Size of its KV cache: the report's figure, else the facts'."""

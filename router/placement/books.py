@@ -142,8 +142,10 @@ class Books:
         )
         mine = OwnLoad(open_requests=own.open_requests, waiting_tokens=own.waiting_tokens)
         s_per_token = self.paces.prefill.ratio * self._costs.prefill_s_per_token
+        before = rank.report
         rank.report = build_report(counts, own=mine, now_s=now_s, s_per_token=s_per_token)
-        self.standings.note_report(report.target, now_s)
+        if before is None or not before.looks_like(rank.report):
+            self.standings.note_report(report.target, now_s)
         return True
 
     def accept_partial(self, partial: LedgerPartial, now_s: float) -> None:

@@ -13,7 +13,7 @@ import copy
 
 from router.placement.attempt import Attempt, predict_step_s, record_decode, record_prefill
 from router.placement.books import Books, Charge
-from router.placement.chooser import MAX_TOKENS, Answer, Chooser, Inquiry, Question, bound_tokens
+from router.placement.chooser import Answer, Chooser
 from router.placement.clock import PlacementClock
 from router.placement.decision import Decision, DecisionLog
 from router.placement.eligible import find_pools, find_refusal
@@ -21,6 +21,7 @@ from router.placement.explain import explain_choice
 from router.placement.homes import Home, is_broken, mark_chain, name_home
 from router.placement.instructions import REFUSALS, Instruction, Place, Reject, RejectReason
 from router.placement.ledger import Ledger
+from router.placement.question import MAX_TOKENS, Inquiry, Question, bound_tokens
 from router.placement.settings import PlacerSettings, StimulusCounts
 from router.placement.shadow import Shadow
 from router.placement.shortlist import BoundedPolicy
@@ -174,7 +175,8 @@ class Placer:
             expected=self.residency.find(arrival.chain_hashes, arrival.chain_block_tokens, now_s),
             live_tokens_mean=books.live.total_tokens / max(1, len(self.fleet)),
             request_work_s=self.fleet.recent.request_work_s,
-            predicted_credit_ratio=self._costs.predicted_credit_ratio,
+            credit_ratio=self._costs.predicted_credit_ratio,
+            max_copies=self._costs.max_copies,
             now_s=now_s,
         )
         return question, home
@@ -263,10 +265,9 @@ class Placer:
         books.settle(attempt, now_s)
 
     def _progress(self, progress: OutputProgressed) -> None:
+        # Too little changes with each word to look at the rank anew: its view is renewed every few seconds anyway.
         if not self.ledger.record_output(progress.request_id, min(progress.output_tokens, MAX_TOKENS)):
             self.ignored.late += 1
-            return
-        self._books.standings.touch(self._attempts[progress.request_id].target)
 
     def _end(self, end: RequestEnded, now_s: float) -> None:
         if self.ledger.release(end.request_id, now_s) is None:

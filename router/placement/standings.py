@@ -159,6 +159,10 @@ class Standings:
     def _find_foreign(self, rank: Rank) -> ForeignLoad:
         return find_foreign_load(rank.report, now_s=self._now_s, request_tokens=self._costs.foreign_request_tokens)
 
+    def knows(self, target: Target) -> bool:
+        """Whether the rank is of the fleet."""
+        return target in self._views
+
     def view(self, target: Target, overlap: Overlap = NO_OVERLAP, options: tuple[ReuseOption, ...] = ()) -> RankView:
         """A rank as it stands at the last `refresh`, with what lies there of one prompt."""
         rank = self._fleet.find(target)

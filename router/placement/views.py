@@ -82,7 +82,7 @@ def build_view(
     Of requests that others placed, output and context are taken as given.
     """
     capacity_tokens = rank.find_capacity_tokens()
-    share = rank.recent.share(now_s)
+    share = rank.find_share(now_s)
     age_s = None
     if capacity_tokens is not None and share.fill_tokens_per_s > 0:
         age_s = capacity_tokens / share.fill_tokens_per_s
