@@ -20,6 +20,8 @@ from wire.ids import Target
 
 #: So few ranks are all looked at, for the sake of the explanation.
 FEW_RANKS = 8
+#: Longest work that is believed.
+MAX_CHARGE_S = 86_400.0
 
 
 class Answer(msgspec.Struct, frozen=True, kw_only=True):
@@ -86,12 +88,17 @@ class Chooser:
 
     def work_s(self, query: PlacementQuery, view: RankView) -> float:
         """Seconds of work that the request adds to the rank: prefill, or fetching where that is quicker."""
-        return self._reuse.cost_s(query, view)
+        return _bound_s(self._reuse.cost_s(query, view))
 
     def ttft_s(self, query: PlacementQuery, view: RankView) -> float:
         """Seconds to the first token as predicted: work ahead, room to wait for, own work."""
         ahead_s = view.own_wait_s + view.foreign_wait_s + self._admission.cost_s(query, view)
-        return ahead_s + self.work_s(query, view)
+        return _bound_s(ahead_s) + self.work_s(query, view)
+
+
+def _bound_s(seconds: float) -> float:
+    """Seconds that can be charged; what is no number counts nothing."""
+    return min(seconds, MAX_CHARGE_S) if seconds > 0.0 else 0.0
 
 
 def _count_ties(choice: Choice, alike: Mapping[Target, int]) -> Choice:

@@ -99,9 +99,9 @@ class RankGroups:
     def _add_group(self, view: RankView, idle_at_s: float | None, key: tuple[object, ...]) -> Group:
         group = Group(view, idle_at_s, key)
         floor_s = self._floor(view)
-        if not 0.0 <= floor_s < float("inf"):
-            self.is_broken, floor_s = True, 0.0
         place_s = floor_s if idle_at_s is None else floor_s + self._wait_weight * idle_at_s
+        if not 0.0 <= floor_s < float("inf") or not abs(place_s) < float("inf"):
+            self.is_broken, place_s = True, 0.0
         self._serial += 1
         group.entry = (place_s, self._serial, group)
         insort(self._idle if idle_at_s is None else self._busy, group.entry)
