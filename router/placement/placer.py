@@ -18,6 +18,7 @@ from router.placement.clock import PlacementClock
 from router.placement.decision import Decision, DecisionLog
 from router.placement.eligible import find_pools, find_refusal
 from router.placement.explain import explain_choice
+from router.placement.following import Following
 from router.placement.homes import Home, is_broken, mark_chain, name_home
 from router.placement.instructions import REFUSALS, Instruction, Place, Reject, RejectReason
 from router.placement.ledger import Ledger
@@ -79,6 +80,7 @@ class Placer:
         self._shadow = None
         if shadow is not None:
             self._shadow = Shadow(self._ask_with(shadow, is_exhaustive=True), self.decisions.audit)
+        self._following = Following(policy, shadow)
         self._costs = policy.coefficients
         self._books.change_policy(policy.coefficients)
 
@@ -131,6 +133,7 @@ class Placer:
             self.decisions.store(decision)
             return Reject(arrival.request_id, refused, decision)
         question, home = self._ask(arrival, pools, now_s)
+        self._following.arrive(arrival)
         answer = self._chooser.answer(question)
         decision = self._tell(self._chooser, arrival, question, answer, home)
         if self._shadow is not None:
@@ -149,7 +152,9 @@ class Placer:
             return self._refuse(arrival, refused)
         question, home = self._ask(arrival, pools, now_s)
         # A policy that takes turns must not lose one.
-        chooser = self._ask_with(copy.deepcopy(self.policy), is_exhaustive=True)
+        policy = copy.deepcopy(self.policy)
+        Following(policy).arrive(arrival)
+        chooser = self._ask_with(policy, is_exhaustive=True)
         return self._tell(chooser, arrival, question, chooser.answer(question), home)
 
     def _find_pools(self, arrival: RequestArrived, now_s: float) -> tuple[tuple[Pool, ...], RejectReason | None]:
@@ -224,6 +229,7 @@ class Placer:
             mark=mark_chain(arrival.chain_hashes, arrival.chain_block_tokens),
         )
         self._attempts[arrival.request_id] = attempt
+        self._following.place(arrival.request_id, view.target, query.prompt_tokens - view.overlap_tokens)
         work_s = self._chooser.work_s(query, view)
         charge = Charge(work_s=work_s, cached_tokens=view.usable_overlap_tokens, attempt=attempt)
         self._books.charge(arrival, query, charge, question.now_s)
@@ -251,6 +257,7 @@ class Placer:
         if not self.ledger.start_decode(token.request_id, now_s):
             self.ignored.repeated += 1
             return
+        self._following.start_decode(token.request_id)
         books, target = self._books, attempt.target
         books.standings.touch(target)
         attempt.first_token_at_s = now_s
@@ -281,6 +288,7 @@ class Placer:
     def _close(self, request_id: RequestId, outcome: Outcome, now_s: float) -> Attempt:
         """The load is off: settles or withdraws what rested on the request."""
         attempt = self._attempts.pop(request_id)
+        self._following.end(request_id)
         self._books.standings.touch(attempt.target)
         self.decisions.record_outcome(request_id, outcome.value)
         if outcome is Outcome.DONE:
