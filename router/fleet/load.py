@@ -38,6 +38,8 @@ class ReportedLoad(msgspec.Struct, frozen=True, kw_only=True):
     own: OwnLoad
     #: Seconds of prefill that a queued token takes, as known at that moment.
     s_per_token: float = 0.0
+    #: Others may have something there.
+    has_foreign: bool = True
 
     def age_s(self, now_s: float) -> float:
         """Seconds since the report."""

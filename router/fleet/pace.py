@@ -135,6 +135,11 @@ class WorkerPaces:
         """As of the last `refresh`."""
         return self._ratios.get(worker, AS_THE_FLEET)
 
+    @property
+    def least_prefill_ratio(self) -> float:
+        """No worker prefills faster than this; one that was never measured is as the fleet."""
+        return min((1.0, *(ratios.prefill for ratios in self._ratios.values())))
+
     def record_prefill(self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float) -> None:
         """A prefill took so long, with so much predicted at the fleet's pace."""
         _record(self._prefill, worker, predicted_s, measured_s, now_s)

@@ -7,13 +7,11 @@ import msgspec
 from router.fleet.ages import ReuseAges
 from router.fleet.load import OwnLoad, ReportedLoad, bound_count
 from router.fleet.rank import RankFacts
-from router.fleet.recent import RecentShare, RecentWork
+from router.fleet.recent import RecentWork
 from wire.ids import Target
 
 #: Seconds for which work given to a rank is remembered.
 RECENT_MEMORY_S = 60.0
-#: Seconds for which one look at that memory is good enough.
-SHARE_TTL_S = 1.0
 
 
 class Rank:
@@ -24,14 +22,6 @@ class Rank:
         self.report: ReportedLoad | None = None
         self.recent = RecentWork(memory_s=memory_s)
         self.ages = ReuseAges()
-        self._share = RecentShare()
-        self._share_at_s = float("-inf")
-
-    def find_share(self, now_s: float) -> RecentShare:
-        """What it was given of late, looked at once a second at most."""
-        if not 0.0 <= now_s - self._share_at_s < SHARE_TTL_S:
-            self._share, self._share_at_s = self.recent.share(now_s), now_s
-        return self._share
 
     def find_capacity_tokens(self) -> int | None:
         """Size of its KV cache: the report's figure, else the facts'."""
@@ -110,7 +100,7 @@ def build_report(counts: ReportedCounts, *, own: OwnLoad, now_s: float, s_per_to
         now_s: When.
         s_per_token: Seconds of prefill that a queued token takes, as known then.
     """
-    return ReportedLoad(
+    report = ReportedLoad(
         reported_at_s=now_s,
         running_requests=bound_count(counts.running_requests) or 0,
         waiting_requests=bound_count(counts.waiting_requests) or 0,
@@ -120,3 +110,6 @@ def build_report(counts: ReportedCounts, *, own: OwnLoad, now_s: float, s_per_to
         own=own,
         s_per_token=s_per_token,
     )
+    if report.foreign_requests() or report.foreign_waiting_tokens(1):
+        return report
+    return msgspec.structs.replace(report, has_foreign=False)

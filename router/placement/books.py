@@ -103,6 +103,7 @@ class Books:
         home = None if query.home is None else self.fleet.find(query.home)
         if home is not None and before is not None and before.target == query.home:
             home.ages.record_reused(now_s - before.last_used_s)
+            self.standings.touch(before.target)
         rank = self.fleet.find(target)
         if rank is not None:
             rank.ages.record_stored()

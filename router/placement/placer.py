@@ -81,6 +81,7 @@ class Placer:
         if shadow is not None:
             self._shadow = Shadow(self._ask_with(shadow, is_exhaustive=True), self.decisions.audit)
         self._following = Following(policy, shadow)
+        self._bounded = policy if isinstance(policy, BoundedPolicy) else None
         self._costs = policy.coefficients
         self._books.change_policy(policy.coefficients)
 
@@ -96,9 +97,11 @@ class Placer:
         """Takes one stimulus in; only an arrival is answered with an instruction."""
         if isinstance(stimulus, LoadReported):
             now_s = self.clock.advance_by_report(stimulus.now_s)
+            self._books.standings.set_time(now_s)
             self.ignored.unknown_targets += not self._books.report(stimulus, now_s)
             return ()
         now_s = self.clock.advance(stimulus.now_s)
+        self._books.standings.set_time(now_s)
         match stimulus:
             case RequestArrived():
                 return (self._arrive(stimulus, now_s),)
@@ -272,9 +275,10 @@ class Placer:
         books.settle(attempt, now_s)
 
     def _progress(self, progress: OutputProgressed) -> None:
-        # Too little changes with each word to look at the rank anew: its view is renewed every few seconds anyway.
         if not self.ledger.record_output(progress.request_id, min(progress.output_tokens, MAX_TOKENS)):
             self.ignored.late += 1
+            return
+        self._books.standings.touch(self._attempts[progress.request_id].target)
 
     def _end(self, end: RequestEnded, now_s: float) -> None:
         if self.ledger.release(end.request_id, now_s) is None:
@@ -303,12 +307,12 @@ class Placer:
         if cached_tokens is None:
             return
         added_s = None
-        if isinstance(self.policy, BoundedPolicy):
+        if self._bounded is not None:
             prompt, cached = attempt.prompt_tokens, min(max(cached_tokens, 0), attempt.prompt_tokens)
             attention_ratio = self._books.paces.attention.ratio
             actual_s = prefill_s(prompt - cached, prompt, self._costs, attention_ratio)
             assumed_s = prefill_s(prompt - attempt.assumed_cached_tokens, prompt, self._costs, attention_ratio)
-            added_s = self.policy.reuse_weight * attempt.prefill_ratio * (actual_s - assumed_s)
+            added_s = self._bounded.reuse_weight * attempt.prefill_ratio * (actual_s - assumed_s)
         self.decisions.record_cached(request_id, cached_tokens, added_s)
 
     def _change_fleet(self, change: FleetChanged, now_s: float) -> None:

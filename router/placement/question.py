@@ -62,8 +62,12 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_holders(self) -> tuple[list[Target], int]:
         """Ranks that hold most of the prompt, the most first, and how much any other may hold."""
-        named = self.confirmed if not self.expected else {**self.confirmed, **self.expected}
-        most = {target: self.find_most(target) for target in named} if self.expected else self.confirmed
+        most = self.confirmed
+        if self.expected:
+            most = dict(self.confirmed)
+            for target, tokens in self.expected.items():
+                if tokens > most.get(target, 0):
+                    most[target] = tokens
         if len(most) <= MAX_HOLDERS:
             holders, rest = sorted(most, key=most.__getitem__, reverse=True), 0
         else:

@@ -7,6 +7,7 @@ is left out only by a lower bound, and of those alike only the one that would wi
 (`tests/models/test_shortlist_model.py`).
 """
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from heapq import merge
 from typing import Protocol, runtime_checkable
@@ -88,18 +89,30 @@ class Shortlist:
 
     def find(self, question: Question) -> Found:
         """Views to choose from; of all ranks where some cost is no number."""
-        query = question.query
-        is_new = query.session is not None and query.home is None
-        floor, wait_weight = self._floors[is_new], self._policy.wait_weight
-        orders = [
-            self._standings.order(pool, is_new=is_new, floor=floor, wait_weight=wait_weight) for pool in question.pools
-        ]
         search = _Search(self._policy, self._standings, question, self._seed)
         try:
-            search.run(orders, self._policy.floor_ratio(query, is_new=is_new))
+            left_out, reuse_s = search.look_at_holders()
+            if reuse_s <= search.bound_s:
+                self._look_at_rest(search, question, left_out, reuse_s)
         except NoNumberError:
             return Found(search.find_all(), {})
         return search.found
+
+    def _look_at_rest(self, search: "_Search", question: Question, left_out: set[Target], reuse_s: float) -> None:
+        """Groups from the cheapest on."""
+        query, policy = question.query, self._policy
+        is_new = query.session is not None and query.home is None
+        floor, weight = self._floors[is_new], policy.wait_weight
+        orders = [
+            self._standings.order(pool, is_new=is_new, floor=floor, wait_weight=weight) for pool in question.pools
+        ]
+        if any(order.is_broken for order in orders):
+            raise NoNumberError
+        ratio = policy.floor_ratio(query, is_new=is_new)
+        for floor_s, group in _walk(orders, question.now_s):
+            if reuse_s + ratio * floor_s > search.bound_s:
+                break
+            search.look_at_group(group, left_out)
 
 
 class _Search:
@@ -111,31 +124,28 @@ class _Search:
         self._question = question
         self._query = question.query
         self._seed = seed
-        self._bound_s = _INFINITE
+        #: Costs above this neither win nor tie.
+        self.bound_s = _INFINITE
         self._best_s = _INFINITE
         self.found = Found([], {})
 
-    def run(self, orders: Sequence[RankGroups], ratio: float) -> None:
-        """Looks until no rank is left that could win or tie."""
-        if any(order.is_broken for order in orders):
-            raise NoNumberError
-        pace = min(order.least_prefill_ratio for order in orders)
+    def look_at_holders(self) -> tuple[set[Target], float]:
+        """Ranks that stand apart; gives them all, and what prefill costs any other at least."""
+        pace = self._standings.least_prefill_ratio
         holders, rest_tokens = self._question.find_holders()
         seen = self._look_at_special()
         for target in holders:
             if target in seen:
                 continue
             # Ordered by what they hold: what follows costs at least as much.
-            if self._least_reuse_s(self._question.find_most(target), pace) > self._bound_s:
+            if self._least_reuse_s(self._question.find_most(target), pace) > self.bound_s:
                 break
             seen.add(target)
             self._look_at(target)
-        left_out = seen.union(holders)
         reuse_s = self._least_reuse_s(rest_tokens, pace)
-        for floor_s, group in _walk(orders, self._question.now_s):
-            if reuse_s + ratio * floor_s > self._bound_s:
-                break
-            self._look_at_group(group, left_out)
+        if math.isnan(reuse_s):
+            raise NoNumberError
+        return seen.union(holders), reuse_s
 
     def _look_at_special(self) -> set[Target]:
         """The home, and ranks that can serve the prompt in other ways."""
@@ -147,7 +157,7 @@ class _Search:
             self._look_at(target)
         return seen
 
-    def _look_at_group(self, group: Group, left_out: set[Target]) -> None:
+    def look_at_group(self, group: Group, left_out: set[Target]) -> None:
         """Of ranks that look alike and hold as much, the one that wins a tie."""
         confirmed, expected = self._question.confirmed, self._question.expected
         excluded = self._question.excluded
@@ -171,7 +181,7 @@ class _Search:
         if total_s < self._best_s:
             self._best_s = total_s
             bound_s = total_s + find_window_s(total_s)
-            self._bound_s = bound_s + abs(bound_s) * _SLACK_RATIO + _SLACK_S
+            self.bound_s = bound_s + abs(bound_s) * _SLACK_RATIO + _SLACK_S
 
     def _least_reuse_s(self, overlap_tokens: int, pace: float) -> float:
         most_tokens = min(overlap_tokens, max(0, self._query.prompt_tokens - 1))

@@ -62,7 +62,7 @@ _NO_FOREIGN = ForeignLoad()
 
 def find_foreign_load(report: ReportedLoad | None, *, now_s: float, request_tokens: int) -> ForeignLoad:
     """Work of others: what the report showed above this router's own, less what was done since."""
-    if report is None:
+    if report is None or not report.has_foreign:
         return _NO_FOREIGN
     age_s = report.age_s(now_s)
     requests = report.foreign_requests()
@@ -82,7 +82,7 @@ def build_view(
     Of requests that others placed, output and context are taken as given.
     """
     capacity_tokens = rank.find_capacity_tokens()
-    share = rank.find_share(now_s)
+    share = rank.recent.share(now_s)
     age_s = None
     if capacity_tokens is not None and share.fill_tokens_per_s > 0:
         age_s = capacity_tokens / share.fill_tokens_per_s
