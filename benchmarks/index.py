@@ -1,347 +1,217 @@
-"""Speed and size of the prefix index: `python -m benchmarks.index [--json] [--out FILE] [--quick]`.
+"""Speed and size of the prefix index: `python -m benchmarks.index [--json] [--quick]`.
 
-Figures are CPU time. Every one stands beside references measured in the same run: the index in Python, and
-ai-dynamo-runtime's RadixTree in an interpreter of its own (`--peer-python`, see `index_peer`) where there is one.
-The peer gets JSON with tokens already hashed; ours gets the bytes an engine
-publishes. Ratios above 1 are in our favour.
+Figures are CPU time. Every one stands beside references measured in the same run, right after it: the index in
+Python; and ai-dynamo-runtime in an interpreter of its own (`--peer-python`; `index_peer` says how to install it):
+its RadixTree, which gets JSON with tokens already hashed where ours gets the bytes that an engine publishes, and its
+`dynamo.indexer`, which reads the same bytes off ZeroMQ. Without it those references are left out, and the run says so.
+Ratios above 1 are in our favour.
 """
 
 import argparse
 import json
-import os
-import platform
 import subprocess
 import sys
-import time
-from array import array
-from collections.abc import Callable, Sequence
-from itertools import accumulate
-from math import exp, log
+from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
-from random import Random
 from statistics import median
 from typing import Any
 
-from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
-from prefix_index.hashing import native_available
-from prefix_index.native import NativePrefixIndex
-from wire import block_hash
-from wire.dialects import decode_batch, vllm
-from wire.events import BlockRemoved, BlockStored, EventBatch
-from wire.ids import Target, WorkerId
+from benchmarks import index_events, index_match, index_root, zmq_indexers
+from benchmarks.real_text import TOY, find_tokenizer, read_tokens
+from benchmarks.rows import Aim, Row, make_row
+from benchmarks.run_facts import describe_run, finish, make_parser, progress
 
-SEED = 7
-BLOCK_TOKENS = 16
-CHAIN_BLOCKS = 1_000
-HASH_TOKENS = 131_072
-#: Blocks an event, (block, holder) pairs, holders.
-APPLY_CASES = [(1, 200_000, 16), (1, 1_000_000, 128), (16, 1_000_000, 128), (100, 1_000_000, 128)]
-MATCH_BLOCKS = (1_000, 8_000)
-MATCH_HOLDERS, DEEP_HOLDERS, HOLED_HOLDERS = 64, 8, 16
-FLEETS = (64, 512, 2_048, 8_000)
-DESCENDANTS = 100_000
 PEER = Path("~/.peers/dyn/bin/python").expanduser()
+PEER_DISTRIBUTION = "ai-dynamo-runtime"
+BINDING, INDEXER = "Dynamo's binding", "Dynamo's ZMQ indexer"
+TEXT_TOKENS = 2_000_000
+QUICK_SCALE = 50
+#: Aims by blocks an event and pairs: ratio to the peer's binding.
+APPLY_AIMS = (10.0, 8.0, 5.0, 1.0)
+INDEXER_AIM = 3.0
+MATCH_AIMS_US = (5.0, 10.0)
+HASH_AIM_MS = 0.1
+BYTES_AIMS = {"shared_by_16": 45.0, "disjoint": 80.0}
 
 
-def cpu_s(call: Callable[[], object]) -> float:
-    """CPU seconds of a call: other work on the machine counts only as far as it takes caches away."""
-    start_s = time.process_time()
-    call()
-    return time.process_time() - start_s
+class Peer:
+    """The peer's interpreter; answers nothing where it cannot run."""
+
+    def __init__(self, python: Path, repeats: int) -> None:
+        self.python = python
+        self._repeats = repeats
+        self.missing: str | None = None
+        told = self.ask("version", PEER_DISTRIBUTION)
+        self.name = None if told is None else f"{PEER_DISTRIBUTION} {told}"
+
+    def ask(self, what: str, case: Any) -> Any:
+        """One case; None where the peer is missing."""
+        if self.missing is not None:
+            return None
+        script = Path(__file__).with_name("index_peer.py")
+        asked = json.dumps({what: case, "repeats": self._repeats})
+        try:
+            done = subprocess.run([self.python, script, asked], capture_output=True, text=True, check=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            self.missing = (
+                f"{type(error).__name__}: no {PEER_DISTRIBUTION}; benchmarks/index_peer.py says how to install it"
+            )
+            progress(self.missing)
+            return None
+        return json.loads(done.stdout)[what]
+
+    def find_median(self, what: str, case: Any) -> float | None:
+        """The median of what it measured."""
+        told = self.ask(what, case)
+        return None if told is None else median(told) if isinstance(told, list) else float(told)
 
 
-def repeat_s(call: Callable[[], object], repeats: int, *, calls: int = 1) -> dict[str, float]:
-    """Median and extremes of the CPU seconds a call takes, measured `calls` at a time."""
-    taken = [cpu_s(lambda: [call() for _ in range(calls)]) / calls for _ in range(repeats)]
-    return {"median_s": median(taken), "min_s": min(taken), "max_s": max(taken)}
+class IndexRun:
+    """One run: rows and details so far."""
 
+    def __init__(self, tokens: Sequence[int], peer: Peer, repeats: int, scale: int) -> None:
+        self._tokens, self._peer, self._repeats, self._scale = tokens, peer, repeats, scale
+        #: How many of a list of cases; a quick run takes the first.
+        self._some = None if scale == 1 else 1
+        self.rows: list[Row] = []
+        self.details: dict[str, Any] = {"apply": [], "match": [], "by_holders": [], "by_changes": []}
 
-def draw_tokens(rng: Random, count: int) -> list[int]:
-    """Token ids as in text: frequent ones are small, about evenly spread over the orders of magnitude."""
-    low, high = log(30), log(150_000)
-    return [int(exp(rng.uniform(low, high))) for _ in range(count)]
+    def measure_memory(self) -> None:
+        """Bytes a pair; first of all."""
+        pairs = index_events.MEMORY_PAIRS // self._scale
+        self.details["memory"] = index_events.measure_memory(self._tokens, pairs)
+        for name, (holders, copies) in {"shared_by_16": (16, 16), "disjoint": (128, 1)}.items():
+            taken = self.details["memory"][name]
+            taken["peer_resident_bytes"] = theirs = self._peer.find_median("memory", [pairs, holders, copies])
+            words = f"memory a (block, holder) pair, {name.replace('_', ' ')}"
+            aim = Aim(at_most=BYTES_AIMS[name])
+            self._add(words, taken["bytes"], "bytes", BINDING, theirs, aim=aim, headline=True)
 
+    def measure_events(self) -> None:
+        """Events from wire bytes in memory."""
+        for case, ratio in zip(index_events.CASES, APPLY_AIMS, strict=True):
+            per_event, pairs, holders = case[0], case[1] // self._scale, case[2]
+            progress(f"events of {per_event} blocks, {pairs:,} pairs")
+            taken = index_events.measure_apply(self._tokens, self._repeats, (per_event, pairs, holders))
+            theirs = taken["peer_events_per_s"] = self._peer.ask("apply", [per_event, pairs, holders])
+            self.details["apply"].append(taken)
+            words = (
+                f"events of {per_event} block{'s' * (per_event > 1)} into the index, {pairs:,} pairs, {holders} holders"
+            )
+            reference = median(theirs) if theirs else None
+            aim = Aim(at_least=ratio, of_ratio=True)
+            self._add(words, taken["events_per_s"], "events/s", BINDING, reference, more=True, aim=aim, headline=True)
 
-def holder(number: int) -> Target:
-    """Name of a holder."""
-    return Target(WorkerId(f"w{number}"), 0)
+    def measure_zmq(self) -> None:
+        """Events of 100 and of 16 blocks over ZeroMQ, and those of 100 in memory beside the peer's indexer."""
+        blocks = index_events.MEMORY_PAIRS // self._scale
+        for per_event in (100, 16)[: self._some]:
+            progress(f"events of {per_event} blocks over ZeroMQ")
+            ours = zmq_indexers.measure_feed(self._tokens, per_event, blocks)
+            theirs = None
+            if self._peer.missing is None:
+                theirs = zmq_indexers.measure_indexer(self._peer.python, self._tokens, per_event, blocks)
+            self.details[f"zmq_{per_event}"] = {"feed": ours, "peer_indexer": theirs}
+            rate = None if theirs is None else theirs["events_per_s"]
+            if per_event == 100:
+                memory = self.details["apply"][-1]["events_per_s"]
+                aim = Aim(at_least=INDEXER_AIM, of_ratio=True)
+                words = "the same events of 100 blocks, in memory, beside a process that reads them off ZeroMQ"
+                self._add(words, memory, "events/s", INDEXER, rate, more=True, aim=aim, headline=True)
+            words = f"events of {per_event} blocks through the router's feed, ZeroMQ to index"
+            self._add(words, ours["events_per_s"], "events/s", INDEXER, rate, more=True, headline=True)
 
+    def measure_match(self) -> None:
+        """Matches by length, holders and changes."""
+        for blocks, aim_us in list(zip(index_match.MATCH_BLOCKS, MATCH_AIMS_US, strict=True))[: self._some]:
+            progress(f"match of {blocks} blocks")
+            taken = index_match.measure_match(self._tokens, self._repeats, blocks)
+            theirs = self._peer.find_median("match", [blocks, index_match.draw_depths(blocks)])
+            taken["peer_us"] = theirs
+            self.details["match"].append(taken)
+            words = f"match of {blocks:,} blocks at 64 holders, 8 deep, 16 with a hole"
+            self._add(words, taken["us"], "us", BINDING, theirs, aim=Aim(at_most=aim_us), headline=True)
+        changes = index_match.FLEET_CHANGES
+        by_holders = [(max(changes, holders // self._scale), changes) for holders in index_match.FLEETS[: self._some]]
+        by_changes = [(index_match.CHANGED_FLEET, changes) for changes in index_match.CHANGES[: self._some]]
+        for name, fleets in (("by_holders", by_holders), ("by_changes", by_changes)):
+            for holders, count in fleets:
+                progress(f"match at {holders} holders that change {count} times")
+                taken = index_match.measure_fleet(self._tokens, self._repeats, holders, count)
+                self.details[name].append(taken)
+                words = f"match at {holders:,} holders, all found, that change {count} time{'s' * (count > 1)}"
+                self._add(words, taken["us"], "us")
+                self._add(words + ", without handing each to Python", taken["us_without_result_dict"], "us")
 
-def fill_holders(index: NativePrefixIndex | NaivePrefixIndex, holders: int) -> None:
-    """Attach holders 0 up to a number."""
-    for number in range(holders):
-        index.attach(holder(number), model="m")
+    def measure_root(self) -> None:
+        """Removing and storing the root."""
+        descendants = index_root.DESCENDANTS // self._scale
+        taken = self.details["root"] = index_root.measure_root(self._tokens, self._repeats, descendants)
+        words = f"removing and storing again the root of {descendants:,} descendants"
+        self._add(words, taken["remove_and_store_us"], "us", headline=True)
+        calls = {"event": "event of another holder", "match": "match of another prompt", "match_of_it": "match of it"}
+        for name, call in calls.items():
+            alone = median(taken["worst_call_alone_us"][name])
+            what = f"the longest that any {call} takes meanwhile"
+            self._add(what, taken["worst_call_us"][name], "us", "such calls alone", alone, headline=True)
 
-
-def make_chain(rng: Random, tokens: Sequence[int], per_event: int) -> list[BlockStored]:
-    """Events of a chain of blocks with random names."""
-    blocks = len(tokens) // BLOCK_TOKENS
-    names = [rng.getrandbits(64) for _ in range(blocks)]
-    return [
-        BlockStored(
-            block_hashes=tuple(names[at : at + per_event]),
-            parent_block_hash=names[at - 1] if at else None,
-            token_ids=tuple(tokens[at * BLOCK_TOKENS : (at + per_event) * BLOCK_TOKENS]),
-            block_tokens=BLOCK_TOKENS,
-        )
-        for at in range(0, blocks, per_event)
-    ]
-
-
-def encode(event: BlockStored | BlockRemoved) -> bytes:
-    """An event as vLLM publishes it."""
-    return vllm.encode_batch(EventBatch(ts_s=1.0, events=(event,), dp_rank=0), "0.32")
-
-
-def make_payloads(per_event: int, pairs: int, holders: int) -> list[list[bytes]]:
-    """Payloads for each holder: chains of 1,000 blocks, each on one holder."""
-    rng = Random(SEED)
-    pool = draw_tokens(rng, 1 << 16)
-    lists: list[list[bytes]] = [[] for _ in range(holders)]
-    for number in range(pairs // CHAIN_BLOCKS):
-        tokens = rng.choices(pool, k=CHAIN_BLOCKS * BLOCK_TOKENS)
-        lists[number % holders] += map(encode, make_chain(rng, tokens, per_event))
-    return lists
-
-
-def apply_all(lists: list[list[bytes]]) -> NativePrefixIndex:
-    """Every list in one native call."""
-    index = NativePrefixIndex()
-    fill_holders(index, len(lists))
-    for number, payloads in enumerate(lists):
-        if index.apply_payloads(holder(number), payloads).skipped:
-            raise AssertionError("a payload was refused")
-    return index
-
-
-def apply_in_python(payloads: list[bytes]) -> None:
-    """One list through the decoder and the index in Python."""
-    index = NaivePrefixIndex()
-    fill_holders(index, 1)
-    for payload in payloads:
-        batch = decode_batch(payload)
-        if isinstance(batch, EventBatch):
-            index.apply(holder(0), batch.events[0])
-
-
-def measure_apply(repeats: int, case: tuple[int, int, int]) -> dict[str, Any]:
-    """Events from wire bytes in memory."""
-    per_event, pairs, holders = case
-    lists = make_payloads(per_event, pairs, holders)
-    events = sum(map(len, lists))
-    ours = repeat_s(lambda: apply_all(lists), repeats)
-    sample = lists[0][: max(1, 4_000 // per_event)]
-    plain = repeat_s(lambda: apply_in_python(sample), repeats)
-    return {
-        "blocks_per_event": per_event,
-        "pairs": pairs,
-        "holders": holders,
-        "events_per_s": events / ours["median_s"],
-        "blocks_per_s": pairs / ours["median_s"],
-        "spread_s": [ours["min_s"], ours["max_s"]],
-        "python_events_per_s": len(sample) / plain["median_s"],
-    }
-
-
-def draw_depths(blocks: int) -> list[int]:
-    """Blocks each of 64 holders has: 8 all of them, the others less than an eighth."""
-    rng = Random(SEED)
-    return [blocks if number < DEEP_HOLDERS else rng.randrange(1, blocks // 8) for number in range(MATCH_HOLDERS)]
-
-
-def fill_for_match(index: NativePrefixIndex | NaivePrefixIndex, blocks: int) -> BlockChain:
-    """64 holders of one prompt, 16 of them with one hole."""
-    rng = Random(SEED)
-    tokens = draw_tokens(rng, blocks * BLOCK_TOKENS)
-    fill_holders(index, MATCH_HOLDERS)
-    events = make_chain(rng, tokens, 1)
-    for number, depth in enumerate(draw_depths(blocks)):
-        for event in events[:depth]:
-            index.apply(holder(number), event)
-        if number % (MATCH_HOLDERS // HOLED_HOLDERS) == 0:
-            index.apply(holder(number), BlockRemoved(block_hashes=events[rng.randrange(depth)].block_hashes))
-    hashes = block_hashes(tokens, BLOCK_TOKENS, block_hash.namespace_seed("m"))
-    return BlockChain(BLOCK_TOKENS, tuple(hashes), len(tokens) + 1)
-
-
-def measure_match(repeats: int, blocks: int) -> dict[str, Any]:
-    """A prompt at 64 holders, 8 deep, 16 with one hole; warm."""
-    index, plain = NativePrefixIndex(), NaivePrefixIndex()
-    chain = fill_for_match(index, blocks)
-    fill_for_match(plain, blocks)
-    if index.find_reuse(chain) != plain.find_reuse(chain):
-        raise AssertionError("the two indexes disagree")
-    ours = repeat_s(lambda: index.find_reuse(chain), 3 * repeats, calls=200)
-    core = repeat_s(lambda: index.core.match_count(chain.hashes, blocks, 200), 3 * repeats)
-    slow = repeat_s(lambda: plain.find_reuse(chain), repeats)
-    return {
-        "blocks": blocks,
-        "holders_found": len(index.find_reuse(chain)),
-        "us": ours["median_s"] * 1e6,
-        "spread_us": [ours["min_s"] * 1e6, ours["max_s"] * 1e6],
-        "us_without_result_dict": core["median_s"] * 1e6 / 200,
-        "python_us": slow["median_s"] * 1e6,
-    }
-
-
-def measure_fleet(repeats: int, holders: int) -> dict[str, Any]:
-    """A prompt of 8,000 blocks at many holders, in 8 groups of equal length: the holder set changes 8 times."""
-    index, rng, blocks = NativePrefixIndex(), Random(SEED), 8_000
-    fill_holders(index, holders)
-    tokens = draw_tokens(rng, blocks * BLOCK_TOKENS)
-    seed = block_hash.namespace_seed("m")
-    hashes = block_hashes(tokens, BLOCK_TOKENS, seed)
-    lengths = list(accumulate([blocks // 64] * 8))
-    for number in range(holders):
-        index.store_hashes(holder(number), hashes[: lengths[number % 8]], block_tokens=BLOCK_TOKENS)
-    chain = BlockChain(BLOCK_TOKENS, tuple(hashes), len(tokens) + 1)
-    ours = repeat_s(lambda: index.find_reuse(chain), repeats, calls=20)
-    core = repeat_s(lambda: index.core.match_count(chain.hashes, blocks, 20), repeats)
-    return {
-        "holders": holders,
-        "us": ours["median_s"] * 1e6,
-        "us_without_result_dict": core["median_s"] * 1e6 / 20,
-        "holder_sets": index.count().holder_sets,
-    }
-
-
-def measure_hole() -> dict[str, Any]:
-    """Removing and storing again the root of 100,000 descendants, matching in between."""
-    index, rng = NativePrefixIndex(), Random(SEED)
-    fill_holders(index, 1)
-    tokens = draw_tokens(rng, (DESCENDANTS + 1) * BLOCK_TOKENS)
-    events = make_chain(rng, tokens, 1)
-    index.apply_payloads(holder(0), [encode(event) for event in events])
-    chain = BlockChain(BLOCK_TOKENS, tuple(block_hashes(tokens, BLOCK_TOKENS, block_hash.namespace_seed("m"))), 1 << 30)
-    root, gone = encode(events[0]), encode(BlockRemoved(block_hashes=events[0].block_hashes))
-    remove_s = cpu_s(lambda: index.apply_payloads(holder(0), [gone]))
-    match_s = cpu_s(lambda: index.find_reuse(chain))
-    store_s = cpu_s(lambda: index.apply_payloads(holder(0), [root]))
-    walk_s = cpu_s(lambda: index.find_reuse(chain))
-    toggles = repeat_s(lambda: index.apply_payloads(holder(0), [gone, root]), 9, calls=100)
-    index.apply_payloads(holder(0), [gone])
-    steps = 0
-    while index.count().unsettled_edges:
-        index.find_reuse(BlockChain(BLOCK_TOKENS, chain.hashes[:1], 1 << 30))
-        steps += 1
-    return {
-        "descendants": DESCENDANTS,
-        "remove_root_us": remove_s * 1e6,
-        "match_with_hole_us": match_s * 1e6,
-        "store_root_us": store_s * 1e6,
-        "match_while_unsettled_us": walk_s * 1e6,
-        "remove_and_store_us": toggles["median_s"] * 1e6,
-        "calls_until_settled": steps,
-    }
-
-
-def measure_hash(repeats: int) -> dict[str, Any]:
-    """Chained hashes of 131,072 tokens in blocks of 16, from an array and from a list."""
-    tokens = draw_tokens(Random(SEED), HASH_TOKENS)
-    packed = array("I", tokens)
-    ours = repeat_s(lambda: block_hashes(packed, BLOCK_TOKENS, 1), repeats, calls=20)
-    listed = repeat_s(lambda: block_hashes(tokens, BLOCK_TOKENS, 1), repeats, calls=20)
-    base = repeat_s(lambda: block_hash.block_hashes(tokens, BLOCK_TOKENS, 1), repeats)
-    return {
-        "tokens": HASH_TOKENS,
-        "ms": ours["median_s"] * 1e3,
-        "spread_ms": [ours["min_s"] * 1e3, ours["max_s"] * 1e3],
-        "from_list_ms": listed["median_s"] * 1e3,
-        "python_ms": base["median_s"] * 1e3,
-    }
-
-
-def resident_bytes() -> int:
-    """Memory of this process that is in use."""
-    return int(Path("/proc/self/statm").read_text(encoding="ascii").split()[1]) * os.sysconf("SC_PAGE_SIZE")
-
-
-def measure_memory(pairs: int) -> dict[str, Any]:
-    """Bytes for each (block, holder) pair: every chain on all of 16 holders, or each chain on one of 128."""
-    results = {}
-    for name, holders, copies in (("shared_by_16", 16, 16), ("disjoint", 128, 1)):
-        lists = make_payloads(100, pairs // copies, 1 if copies > 1 else holders)
-        before = resident_bytes()
-        index = apply_all(lists * copies)
-        results[name] = {
-            "pairs": index.count().entries,
-            "bytes": index.count().size_bytes / index.count().entries,
-            "resident_bytes": (resident_bytes() - before) / index.count().entries,
+    def measure_hash(self) -> None:
+        """Hashes of a long prompt."""
+        taken = self.details["hash"] = index_match.measure_hash(self._tokens, self._repeats)
+        theirs = taken["peer_ms"] = self._peer.find_median("hash", index_match.HASH_TOKENS)
+        words = {
+            "array": "array",
+            "array_slice": "slice of an array",
+            "list": "list",
+            "prompt": "prompt's tuple of hashes",
         }
-        del index
-    return results
+        for name, form in words.items():
+            what = f"hash of {index_match.HASH_TOKENS:,} tokens, {form}"
+            aim = Aim(at_most=HASH_AIM_MS)
+            self._add(what, taken["ms"][name], "ms", BINDING, theirs, aim=aim, headline=name == "array")
+
+    def _add(
+        self, what: str, values: float | Sequence[float], unit: str, reference: str | None = None,
+        theirs: float | None = None, *, more: bool = False, aim: Aim | None = None, headline: bool = False,
+    ) -> None:  # fmt: skip
+        row = make_row(
+            what, values, unit, reference=reference, reference_value=theirs, more_is_better=more, aim=aim,
+            headline=headline,
+        )  # fmt: skip
+        self.rows.append(row)
 
 
-def ask_peer(python: Path, cases: list[tuple[int, int, int]], repeats: int) -> dict[str, Any]:
-    """The peer's figures; says so where it cannot run."""
-    asked = {
-        "apply": cases,
-        "match": [[blocks, draw_depths(blocks)] for blocks in MATCH_BLOCKS],
-        "hash_tokens": HASH_TOKENS,
-        "repeats": repeats,
-    }
-    script = Path(__file__).with_name("index_peer.py")
-    try:
-        done = subprocess.run([python, script, json.dumps(asked)], capture_output=True, text=True, check=True)
-    except (OSError, subprocess.CalledProcessError) as error:
-        return {"available": False, "reason": f"{type(error).__name__}: see index_peer for its install"}
-    return {"available": True, "name": "ai-dynamo-runtime RadixTree", **json.loads(done.stdout)}
-
-
-def compare(result: dict[str, Any], peer: dict[str, Any]) -> None:
-    """Put the peer's figures and ratios beside ours."""
-    if not peer["available"]:
-        return
-    for ours, rate in zip(result["apply"], peer["apply_events_per_s"], strict=True):
-        ours |= {"peer_events_per_s": rate, "ratio_to_peer": ours["events_per_s"] / rate}
-    for ours, taken in zip(result["match"], peer["match_us"], strict=True):
-        ours |= {"peer_us": taken, "ratio_to_peer": taken / ours["us"]}
-    result["hash"] |= {"peer_ms": peer["hash_ms"], "ratio_to_peer": peer["hash_ms"] / result["hash"]["ms"]}
-
-
-def describe_run() -> dict[str, Any]:
-    """Where the figures come from."""
-    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return {
-        "commit": git.stdout.strip() or None,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
-        "seed": SEED,
-    }
+def measure(options: argparse.Namespace) -> int:
+    """Everything."""
+    scale = QUICK_SCALE if options.quick else 1
+    peer = Peer(options.peer_python, min(3, options.repeats))
+    facts = describe_run(
+        options, tokenizer=(TOY if options.quick else find_tokenizer()).name, peer=peer.name, peer_missing=peer.missing
+    )
+    tokens = read_tokens(TEXT_TOKENS // min(scale, 10), TOY if options.quick else find_tokenizer())
+    run = IndexRun(tokens, peer, options.repeats, scale)
+    run.measure_memory()
+    run.measure_events()
+    run.measure_zmq()
+    run.measure_match()
+    run.measure_root()
+    run.measure_hash()
+    return finish("index", options, facts, run.rows, run.details)
 
 
 def main() -> int:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print JSON (as always)")
-    parser.add_argument("--out", type=Path, help="also write the JSON to this file")
-    parser.add_argument("--repeats", type=int, default=5)
-    parser.add_argument("--quick", action="store_true", help="a twentieth of the pairs, small fleets")
+    """Read the flags and measure."""
+    parser = make_parser(__doc__, repeats=5)
     parser.add_argument("--peer-python", type=Path, default=PEER, help="interpreter that has ai-dynamo-runtime")
     options = parser.parse_args()
-    if not native_available():
+    if options.quick:
+        options.repeats = 1
+    try:
+        import_module("prefix_index._core")
+    except ImportError:
         parser.error("the native module was not built")
-    scale = 20 if options.quick else 1
-    cases = [(per_event, pairs // scale, holders) for per_event, pairs, holders in APPLY_CASES]
-    result = {
-        "run": {**describe_run(), "repeats": options.repeats},
-        # First, while the process has no freed memory to reuse.
-        "bytes_per_pair": measure_memory(1_000_000 // scale),
-        "apply": [measure_apply(options.repeats, case) for case in cases],
-        "match": [measure_match(options.repeats, blocks) for blocks in MATCH_BLOCKS],
-        "fleets": [measure_fleet(options.repeats, holders // scale) for holders in FLEETS],
-        "hole_above_descendants": measure_hole(),
-        "hash": measure_hash(options.repeats),
-    }
-    result["peer"] = ask_peer(options.peer_python, cases, min(3, options.repeats))
-    compare(result, result["peer"])
-    text = json.dumps(result, indent=2)
-    if options.out is not None:
-        options.out.write_text(text + "\n", encoding="utf-8")
-    print(text)
-    return 0
+    return measure(options)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The same cases on ai-dynamo-runtime's RadixTree, in an interpreter that has it; prints one line of JSON.
 
-`benchmarks.index` starts it: `python index_peer.py '{"apply": [[1, 200000, 16]], "match": [1000], ...}'`. Needs
+`benchmarks.index` starts it for each case: `python index_peer.py '{"apply": [1, 200000, 16], "repeats": 3}'`. Needs
 nothing of ours. Install: `python -m venv ~/.peers/dyn && ~/.peers/dyn/bin/pip install ai-dynamo-runtime==1.6.1`.
 """
 
@@ -10,8 +10,8 @@ import sys
 import time
 from collections.abc import Callable
 from importlib import import_module
+from importlib.metadata import version
 from random import Random
-from statistics import median
 from typing import Any
 
 CHAIN_BLOCKS = 1_000
@@ -45,8 +45,9 @@ def make_chain(blocks: int, per_event: int) -> tuple[list[int], list[bytes]]:
     ]
 
 
-def measure_apply(peer: Any, per_event: int, pairs: int, holders: int, repeats: int) -> float:
-    """Events a CPU second."""
+def measure_apply(peer: Any, case: list[int], repeats: int) -> list[float]:
+    """Events a CPU second; a case is blocks an event, (block, holder) pairs, holders."""
+    per_event, pairs, holders = case
     batch = [
         (number % holders, event)
         for number in range(pairs // CHAIN_BLOCKS)
@@ -59,11 +60,12 @@ def measure_apply(peer: Any, per_event: int, pairs: int, holders: int, repeats: 
             tree.apply_event(holder, event)
         tree.find_matches([1])
 
-    return len(batch) / median(cpu_s(run) for _ in range(repeats))
+    return [len(batch) / cpu_s(run) for _ in range(repeats)]
 
 
-def measure_match(peer: Any, blocks: int, depths: list[int]) -> float:
-    """Microseconds of a match; holder i has the first `depths[i]` blocks."""
+def measure_match(peer: Any, case: tuple[int, list[int]], repeats: int) -> list[float]:
+    """Microseconds of a match; a case is blocks, and how many of the first ones each holder has."""
+    blocks, depths = case
     tree = peer.RadixTree()
     tokens, events = make_chain(blocks, 1)
     for holder, depth in enumerate(depths):
@@ -71,25 +73,45 @@ def measure_match(peer: Any, blocks: int, depths: list[int]) -> float:
             tree.apply_event(holder, event)
     if dict(tree.find_matches(tokens).scores) == {}:
         raise AssertionError("the peer found nothing")
-    return 1e6 * median(cpu_s(lambda: [tree.find_matches(tokens) for _ in range(20)]) / 20 for _ in range(9))
+    return [1e6 * cpu_s(lambda: [tree.find_matches(tokens) for _ in range(20)]) / 20 for _ in range(3 * repeats)]
 
 
-def measure_hash(peer: Any, tokens: int) -> float:
+def measure_hash(peer: Any, tokens: int, repeats: int) -> list[float]:
     """Milliseconds to hash a prompt in blocks of 16."""
     prompt = [RNG.randrange(150_000) for _ in range(tokens)]
-    return 1e3 * median(cpu_s(lambda: peer.compute_block_hash_for_seq(prompt, 16)) for _ in range(9))
+    return [1e3 * cpu_s(lambda: peer.compute_block_hash_for_seq(prompt, 16)) for _ in range(3 * repeats)]
+
+
+def measure_memory(peer: Any, pairs: int, holders: int, copies: int) -> float:
+    """Resident bytes a (block, holder) pair: every chain on `copies` of the holders."""
+    before_bytes, tree = resident_bytes(), peer.RadixTree()
+    for number in range(pairs // CHAIN_BLOCKS // copies):
+        for event in make_chain(CHAIN_BLOCKS, 100)[1]:
+            for holder in range(copies) if copies > 1 else [number % holders]:
+                tree.apply_event(holder, event)
+    tree.find_matches([1])
+    return (resident_bytes() - before_bytes) / (pairs // CHAIN_BLOCKS // copies * copies * CHAIN_BLOCKS)
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in use."""
+    with open("/proc/self/statm", encoding="ascii") as told:  # noqa: PTH123  (nothing but the standard library's least)
+        return int(told.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 
 
 def main() -> int:
-    """Run what the first argument asks for."""
+    """Run the one case that the first argument asks for."""
     os.environ.setdefault("DYN_LOG", "error")
     peer, asked = import_module("dynamo.llm"), json.loads(sys.argv[1])
-    result = {
-        "apply_events_per_s": [measure_apply(peer, *case, repeats=asked["repeats"]) for case in asked["apply"]],
-        "match_us": [measure_match(peer, blocks, depths) for blocks, depths in asked["match"]],
-        "hash_ms": measure_hash(peer, asked["hash_tokens"]),
+    repeats = asked.pop("repeats")
+    answers: dict[str, Callable[..., Any]] = {
+        "apply": lambda case: measure_apply(peer, case, repeats),
+        "match": lambda case: measure_match(peer, case, repeats),
+        "hash": lambda case: measure_hash(peer, case, repeats),
+        "memory": lambda case: measure_memory(peer, *case),
+        "version": version,
     }
-    print(json.dumps(result))
+    print(json.dumps({name: answers[name](case) for name, case in asked.items()}))
     return 0
 
 

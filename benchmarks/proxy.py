@@ -1,16 +1,14 @@
-"""CPU that a request costs in the router: `python -m benchmarks.proxy [--json] [--out FILE] [--seconds S]`.
+"""CPU that a request costs in the router: `python -m benchmarks.proxy [--json] [--quick] [--seconds S]`.
 
 One mock engine, one proxy and one closed-loop load, each a process of its own on loopback. The figure is CPU time
 (user and system) of the proxy process per answered request, which other load on the machine moves little. Every
-figure stands beside that of a bare aiohttp pass-through proxy measured in the same run; ratios below 1 are in our
+figure stands beside that of a bare aiohttp pass-through proxy measured in the same run; ratios above 1 are in our
 favour. `forward` has no tokenizer, `affinity` renders, tokenizes and hashes every prompt and matches it.
 """
 
 import argparse
 import asyncio
 import json
-import os
-import platform
 import subprocess
 import sys
 import time
@@ -24,17 +22,23 @@ import aiohttp
 import httptools
 from aiohttp import web
 
+from benchmarks.processes import read_cpu_s
+from benchmarks.rows import Row, make_row
+from benchmarks.run_facts import describe_run, finish, make_parser
+
 MODEL = "mock"
 CONCURRENCY = 32
 STREAM_CHUNKS = 64
 TOKENIZER = Path(__file__).parents[1] / "engine_shim/engine/tokenizer/toy"
 CHAT = "/v1/chat/completions"
+PASSTHROUGH = "a bare aiohttp pass-through"
 
 
 # The mock engine: prepared bytes, one protocol a connection
 
 
-def _whole(body: bytes, kind: bytes = b"application/json") -> bytes:
+def whole_answer(body: bytes, kind: bytes = b"application/json") -> bytes:
+    """A response with a body."""
     return b"HTTP/1.1 200 OK\r\ncontent-type: %s\r\ncontent-length: %d\r\n\r\n" % (kind, len(body)) + body
 
 
@@ -50,7 +54,7 @@ USAGE = {
     "prompt_tokens": 9, "completion_tokens": 64, "total_tokens": 73, "prompt_tokens_details": {"cached_tokens": 0},
 }  # fmt: skip
 _MESSAGE = {"role": "assistant", "content": "x" * 700}
-REPLY = _whole(
+REPLY = whole_answer(
     json.dumps(
         {"id": "c", "object": "chat.completion", "model": MODEL, "usage": USAGE,
          "choices": [{"index": 0, "message": _MESSAGE, "finish_reason": "stop"}]}
@@ -66,7 +70,7 @@ STREAM_END = b"".join(
         b"0\r\n\r\n",
     )
 )
-MODELS = _whole(json.dumps({"object": "list", "data": [{"id": MODEL}]}).encode())
+MODELS = whole_answer(json.dumps({"object": "list", "data": [{"id": MODEL}]}).encode())
 NOT_FOUND = b"HTTP/1.1 404 Not Found\r\ncontent-length: 0\r\n\r\n"
 
 
@@ -94,7 +98,7 @@ class MockEngine(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """A request is complete."""
         if self._parser.get_method() == b"GET":
-            answers = {b"/health": _whole(b""), b"/v1/models": MODELS}
+            answers = {b"/health": whole_answer(b""), b"/v1/models": MODELS}
             self._transport.write(answers.get(self._url, NOT_FOUND))
         elif self._streams:
             self._transport.write(STREAM_HEAD)
@@ -183,12 +187,12 @@ class Caller(asyncio.Protocol):
             self._transport.write(self._request)
 
 
-def make_request(size_bytes: int, *, stream: bool) -> bytes:
-    """A chat request of about this size."""
+def make_request(size_bytes: int, *, stream: bool, start: str = "") -> bytes:
+    """A chat request of about this size, whose text begins with `start`."""
     words = "the birds come home to the loft when rain falls over the hills "
     fields: dict[str, Any] = {
         "model": MODEL,
-        "messages": [{"role": "user", "content": words * (size_bytes // len(words))}],
+        "messages": [{"role": "user", "content": start + words * (size_bytes // len(words))}],
     }
     if stream:
         fields |= {"stream": True, "stream_options": {"include_usage": True}}
@@ -224,12 +228,6 @@ async def run_load(url: str, request: bytes, pid: int, seconds: float) -> dict[s
     if counts[1] or not answered:
         raise RuntimeError(f"{counts[1]} of {sum(counts)} requests failed: the figure would mean nothing")
     return {"cpu_us_per_request": cpu_s / answered * 1e6, "requests_per_s": answered / wall_s}
-
-
-def read_cpu_s(pid: int) -> float:
-    """CPU time of a process with all its threads."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
@@ -280,44 +278,35 @@ def summarize(rows: dict[str, list[dict[str, float]]]) -> dict[str, Any]:
     return summary
 
 
-def describe_run() -> dict[str, Any]:
-    """Where and of what the figures are."""
-    commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return {
-        "commit": commit.stdout.strip() or None,
-        "python": platform.python_version(),
-        "cores": os.cpu_count(),
-        "concurrency": CONCURRENCY,
-    }
+def make_rows(workloads: dict[str, Any]) -> list[Row]:
+    """The router's costs beside the pass-through's."""
+    names = {"router_forward": "forwarded without a tokenizer", "router_affinity": "placed by its prompt"}
+    rows = []
+    for workload, figures in workloads.items():
+        theirs = figures["passthrough"]["cpu_us_per_request"]
+        for name, words in names.items():
+            low_us, high_us = figures[name]["cpu_us_spread"]
+            taken_us = [low_us, figures[name]["cpu_us_per_request"], high_us]
+            what = f"router CPU a request of {workload.replace('_', ' ')}, {words}"
+            rows.append(make_row(what, taken_us, "us", reference=PASSTHROUGH, reference_value=theirs, headline=True))
+    return rows
 
 
-def print_table(results: dict[str, Any]) -> None:
-    """The same for eyes."""
-    print(f"{'workload':<18}{'proxy':<18}{'CPU us/request':>15}{'ratio':>8}{'req/s':>9}")
-    for workload, rows in results.items():
-        for name, row in rows.items():
-            cost, ratio = row["cpu_us_per_request"], row["ratio_to_passthrough"]
-            print(f"{workload:<18}{name:<18}{cost:>15.1f}{ratio:>8.2f}{row['requests_per_s']:>9}")
-
-
-def main() -> None:
+def main() -> int:
     """Read the flags, measure, print."""
-    flags = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    flags.add_argument("--json", action="store_true", help="print JSON instead of a table")
-    flags.add_argument("--out", type=Path, help="write the JSON to a file as well")
+    flags = make_parser(__doc__, repeats=3)
     flags.add_argument("--seconds", type=float, default=4.0, help="length of one measurement")
-    flags.add_argument("--repeats", type=int, default=3)
     flags.add_argument("--role", choices=["engine", "passthrough"], help=argparse.SUPPRESS)
     flags.add_argument("--engine", help=argparse.SUPPRESS)
     said = flags.parse_args()
     if said.role is not None:
         run_role(said.role, said.engine)
-        return
-    results = {"benchmark": "proxy", **describe_run(), "workloads": measure(said.seconds, said.repeats)}
-    text = json.dumps(results, indent=2)
-    if said.out is not None:
-        said.out.write_text(text + "\n")
-    print(text) if said.json else print_table(results["workloads"])
+        return 0
+    if said.quick:
+        said.seconds, said.repeats = 0.3, 1
+    facts = describe_run(said, concurrency=CONCURRENCY, seconds=said.seconds)
+    workloads = measure(said.seconds, said.repeats)
+    return finish("proxy", said, facts, make_rows(workloads), {"workloads": workloads})
 
 
 def run_role(role: str, engine: str | None) -> None:
@@ -329,4 +318,4 @@ def run_role(role: str, engine: str | None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -1,134 +1,61 @@
-"""One turn of a coding agent, body in memory to block hashes: `python -m benchmarks.turn [--json] [--out FILE]`.
+"""One turn of a coding agent, body in memory to block hashes: `python -m benchmarks.turn [--json] [--quick]`.
 
 A conversation of 100k known tokens (400 KB of JSON: tools, calls, results) gets one call and one result of some 800
 tokens more. Beside it, in the same run: what a router does that renders and tokenizes every prompt anew, with
-`tokenizers`; the cost by known length; and what the first sight of such a prompt does to small requests in the same
-event loop. Wants Qwen3's files (`scripts/fetch-tokenizers`), else takes the toy tokenizer and says so.
+`tokenizers`; the cost by known length; what the first sight of such a prompt does to small requests in the same event
+loop (`first_sight`); what a flood of cache events does to a router's requests (`beside_events`). Wants Qwen3's files
+(`scripts/fetch-tokenizers`), else takes the toy tokenizer and says so.
 """
 
 import argparse
 import asyncio
-import json
-import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from random import Random
-from statistics import fmean, linear_regression, median, quantiles
+from statistics import fmean, linear_regression, median
 from typing import Any
 
 import msgspec
 import tokenizers
 
+from benchmarks import beside_events, first_sight
+from benchmarks.first_sight import BLOCK_TOKENS, make_catalogue, prepare
+from benchmarks.real_text import TOY, find_tokenizer
+from benchmarks.rows import Aim, Row, make_row
+from benchmarks.run_facts import SEED, describe_run, finish, make_parser, progress
+from benchmarks.talk import CALL_TOKENS, Talk
+from benchmarks.timing import describe_times
 from prefix_index import block_hashes
-from prefix_index.hashing import native_available
-from router.prompt import ModelPrompts, PromptCatalogue, Prompter
-from router.proxy.body import RequestBody
+from router.prompt import Prompter
 from router.proxy.known_bodies import KnownBodies
 from router.server import SWITCH_INTERVAL_S, keep_for_good
 from wire.block_hash import namespace_seed
 
-SEED = 7
-BLOCK_TOKENS = 16
 KNOWN_TOKENS = 100_000
 NEW_TOKENS = 800
 LENGTHS = (10_000, 25_000, 50_000, 100_000, 150_000, 200_000)
-RESULT_TOKENS = 1_200
+QUICK_LENGTHS = (20_000, 30_000)
 #: Turns measured of one conversation.
 TURNS = 20
-PAUSE_S = 0.002
-ROOT = Path(__file__).parents[1]
-QWEN = Path(sys.prefix) / "tokenizers/qwen3"
-TOY = ROOT / "engine_shim/engine/tokenizer/toy"
-WORD_TEXT = (
-    "the a file test function def return self import class value error line for in if not and or path read write "
-    "module result request response index token cache block route session worker state event batch count limit"
-)
-WORDS = WORD_TEXT.split()
-JOINTS = (" ", " ", " ", " ", "_", ".", ", ", "(", ")\n", "\n    ", ': "', '"\n', " = ", " # ")
-
-
-class Talk:
-    """A seeded agent conversation whose length in tokens is roughly known."""
-
-    def __init__(self, prompter: Prompter, seed: int) -> None:
-        self._rng = Random(seed)
-        self._tokenizer = prompter.tokenizer
-        self.tools = [self._tool(number) for number in range(24)]
-        self.messages: list[dict[str, Any]] = [
-            {"role": "system", "content": self._text(3_000)},
-            {"role": "user", "content": self._text(300)},
-        ]
-
-    def grow(self, tokens: int) -> None:
-        """Add calls and results until the conversation has about that many tokens."""
-        held = 3_300 + len(self._tokenizer.encode(json.dumps(self.tools)))
-        while held < tokens:
-            size = min(RESULT_TOKENS, max(50, tokens - held))
-            self.messages += self.step(size)
-            held += size + 60
-
-    def step(self, tokens: int) -> list[dict[str, Any]]:
-        """One call and its result."""
-        name = f"c{self._rng.getrandbits(32):x}"
-        arguments = json.dumps({"path": self._text(8), "line": self._rng.randrange(900)})
-        call = {"id": name, "type": "function", "function": {"name": "read_file_0", "arguments": arguments}}
-        return [
-            {"role": "assistant", "content": self._text(20), "tool_calls": [call]},
-            {"role": "tool", "tool_call_id": name, "content": self._text(tokens)},
-        ]
-
-    def to_body(self, more: list[dict[str, Any]]) -> bytes:
-        """The request's body as Python clients write it."""
-        body = {"model": "m", "messages": [*self.messages, *more], "tools": self.tools, "stream": True}
-        return json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode()
-
-    def _tool(self, number: int) -> dict[str, Any]:
-        properties = {f"field_{place}": {"type": "string", "description": self._text(12)} for place in range(4)}
-        function = {
-            "name": f"read_file_{number}",
-            "description": self._text(60),
-            "parameters": {"type": "object", "properties": properties},
-        }
-        return {"type": "function", "function": function}
-
-    def _text(self, tokens: int) -> str:
-        pieces: list[str] = []
-        while len(pieces) < 2 * tokens:
-            pieces += [self._rng.choice(WORDS), self._rng.choice(JOINTS)]
-        text = "".join(pieces)
-        return text[: len(text) * tokens // max(1, len(self._tokenizer.encode(text)))]
-
-
-def describe_times(taken_s: list[float]) -> dict[str, float]:
-    """Median and 99th percentile in milliseconds."""
-    return {"p50_ms": 1e3 * median(taken_s), "p99_ms": 1e3 * quantiles(taken_s, n=100)[98]}
-
-
-def new_catalogue(prompter: Prompter) -> PromptCatalogue:
-    """A catalogue that serves one model."""
-    catalogue = PromptCatalogue(block_sizes=lambda: (BLOCK_TOKENS,))
-    catalogue.put("m", ModelPrompts(prompter, "m"))
-    return catalogue
+ANEW = "everything rendered and tokenized anew"
 
 
 async def measure_turns(prompter: Prompter, tokens: int, repeats: int, full: Callable[[bytes], int]) -> dict[str, Any]:
     """Turns of several conversations of that length, each going on from the one before."""
-    catalogue, bodies = new_catalogue(prompter), KnownBodies()
+    catalogue, bodies = make_catalogue(prompter), KnownBodies()
     known, new, body_bytes = [], [], []
     wall_s, cpu_s = [], []
     for number in range(max(1, repeats // TURNS)):
-        talk = Talk(prompter, SEED + 100 * number)
-        talk.grow(tokens)
-        before = await _prepare(catalogue, talk.to_body([]), bodies)
+        talk = Talk(prompter.tokenizer, SEED + 100 * number)
+        # The turns measured lie around the length wanted.
+        talk.grow(tokens - TURNS * NEW_TOKENS // 2)
+        before = await prepare(catalogue, talk.to_body([]), bodies)
         for _ in range(TURNS):
-            talk.messages += talk.step(NEW_TOKENS - 60)
+            talk.messages += talk.step(NEW_TOKENS - CALL_TOKENS)
             data = talk.to_body([])
             start_s, start_cpu_s = time.perf_counter(), time.thread_time()
-            prepared = await _prepare(catalogue, data, bodies)
+            prepared = await prepare(catalogue, data, bodies)
             wall_s.append(time.perf_counter() - start_s)
             cpu_s.append(time.thread_time() - start_cpu_s)
             known.append(before)
@@ -148,14 +75,6 @@ async def measure_turns(prompter: Prompter, tokens: int, repeats: int, full: Cal
     }
 
 
-async def _prepare(catalogue: PromptCatalogue, data: bytes, bodies: KnownBodies | None = None) -> int:
-    body = RequestBody(data, is_chat=True, known=bodies)
-    prepared = await catalogue.prepare(body.model, body.prompt_input, len(data))
-    if not prepared.chains:
-        raise RuntimeError(f"no chain: {prepared.uncredited}")
-    return prepared.prompt_tokens
-
-
 def make_reference(prompter: Prompter, folder: Path) -> Callable[[bytes], int]:
     """Everything anew: decode, render, `tokenizers`, hash; gives the prompt's length."""
     model = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
@@ -173,119 +92,97 @@ def make_reference(prompter: Prompter, folder: Path) -> Callable[[bytes], int]:
     return full
 
 
-async def measure_first_sight(prompter: Prompter, seconds: float) -> dict[str, Any]:
-    """Latency of small requests in a loop, alone and while long prompts are seen for the first time."""
-    catalogue = new_catalogue(prompter)
-    bodies = []
-    for number in range(8):
-        talk = Talk(prompter, 1_000 + number)
-        talk.grow(KNOWN_TOKENS)
-        bodies.append(talk.to_body([]))
-    prompter.conversations.clear()
-    keep_for_good()
-    alone = await _measure_small(catalogue, seconds)
-    stop, seen = asyncio.Event(), 0
-    first_s: list[float] = []
-
-    async def see() -> None:
-        nonlocal seen
-        while not stop.is_set():
-            prompter.conversations.clear()
-            prompter.tokenizer.cache.clear()
-            start_s = time.perf_counter()
-            await _prepare(catalogue, bodies[seen % len(bodies)])
-            first_s.append(time.perf_counter() - start_s)
-            seen += 1
-
-    task = asyncio.create_task(see())
-    beside = await _measure_small(catalogue, seconds)
-    stop.set()
-    await task
-    catalogue.close()
-    moved_ms = describe_times(beside)["p99_ms"] - describe_times(alone)["p99_ms"]
-    return {
-        "small_alone": describe_times(alone),
-        "small_beside": describe_times(beside),
-        "p99_moved_ms": moved_ms,
-        "first_sights": seen,
-        "first_sight_p50_ms": 1e3 * median(first_s),
-    }
-
-
-async def _measure_small(catalogue: PromptCatalogue, seconds: float) -> list[float]:
-    """From the moment a small request was due to its block hashes."""
-    taken_s, end_s = [], time.perf_counter() + seconds
-    number = 0
-    while time.perf_counter() < end_s:
-        due_s = time.perf_counter() + PAUSE_S
-        await asyncio.sleep(PAUSE_S)
-        number += 1
-        messages = [{"role": "user", "content": f"question {number}: " + "what is the answer " * 50}]
-        await _prepare(catalogue, json.dumps({"model": "m", "messages": messages}).encode())
-        taken_s.append(time.perf_counter() - due_s)
+def measure_anew(prompter: Prompter, known_tokens: int, full: Callable[[bytes], int]) -> list[float]:
+    """CPU seconds of such a turn where nothing is kept."""
+    talk, taken_s = Talk(prompter.tokenizer, SEED), []
+    talk.grow(known_tokens)
+    for _ in range(10):
+        data, start_s = talk.to_body(talk.step(NEW_TOKENS - CALL_TOKENS)), time.thread_time()
+        full(data)
+        taken_s.append(time.thread_time() - start_s)
     return taken_s
 
 
-def describe_run(folder: Path) -> dict[str, Any]:
-    """Where the figures come from."""
-    git = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=False)
-    return {
-        "commit": git.stdout.strip() or None,
-        "python": platform.python_version(),
-        "machine": platform.machine(),
-        "cores": os.cpu_count(),
-        "load_before": os.getloadavg()[0],
-        "native": native_available(),
-        "tokenizer": folder.name,
-        "seed": SEED,
-    }
-
-
-async def measure(folder: Path, repeats: int, seconds: float) -> dict[str, Any]:
-    """All figures."""
-    run = describe_run(folder)
+async def measure_prompts(folder: Path, options: argparse.Namespace) -> tuple[list[Row], dict[str, Any]]:
+    """Everything within one process."""
+    lengths = QUICK_LENGTHS if options.quick else LENGTHS
+    known_tokens = lengths[-1] if options.quick else KNOWN_TOKENS
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     prompter = Prompter.load(folder)
     full = make_reference(prompter, folder)
     keep_for_good()
-    turns = [await measure_turns(prompter, tokens, repeats, full) for tokens in LENGTHS]
-    turn = next(one for tokens, one in zip(LENGTHS, turns, strict=True) if tokens == KNOWN_TOKENS)
-    talk = Talk(prompter, SEED)
-    talk.grow(KNOWN_TOKENS)
-    anew_s = []
-    for _ in range(10):
-        data, start_s = talk.to_body(talk.step(NEW_TOKENS - 60)), time.thread_time()
-        full(data)
-        anew_s.append(time.thread_time() - start_s)
-    lengths = [one["known_tokens"] / 1_000 for one in turns]
-    slope, _ = linear_regression(lengths, [1e3 * one["cpu"]["p50_ms"] for one in turns])
-    return {
-        "run": {**run, "load_after": os.getloadavg()[0]},
-        "turn": turn,
-        "everything_anew_cpu": describe_times(anew_s),
-        "ratio_to_everything_anew": median(anew_s) * 1e3 / turn["cpu"]["p50_ms"],
-        "us_per_1000_known_tokens": slope,
-        "by_known_tokens": turns,
-        "first_sight": await measure_first_sight(prompter, seconds),
-    }
+    turns = []
+    for tokens in lengths:
+        progress(f"turns at {tokens:,} known tokens")
+        turns.append(await measure_turns(prompter, tokens, options.repeats, full))
+    turn = turns[lengths.index(known_tokens)]
+    anew_s = measure_anew(prompter, known_tokens, full)
+    slope, _ = linear_regression(
+        [one["known_tokens"] / 1_000 for one in turns], [1e3 * one["cpu"]["p50_ms"] for one in turns]
+    )
+    progress("first sights beside small requests")
+    sight = await first_sight.measure_first_sight(prompter, known_tokens, options.seconds, options.rounds)
+    sizes = (turn["body_bytes"] / 1e3, turn["known_tokens"], turn["new_tokens"])
+    words = "turn of {:,.0f} KB, {:,.0f} tokens known, {:,.0f} new".format(*sizes)
+    shortest, longest = (turns[place]["known_tokens"] for place in (0, -1))
+    rows = [
+        _against_anew(f"{words}: p50", turn["wall"]["p50_ms"], anew_s, Aim(at_most=2.0)),
+        _against_anew(f"{words}: p99", turn["wall"]["p99_ms"], anew_s, Aim(at_most=6.0)),
+        make_row(
+            f"each 1,000 tokens known, from {shortest:,.0f} to {longest:,.0f}", slope, "us", aim=Aim(at_most=5.0),
+            headline=True,
+        ),
+        make_row(
+            "p99 of small requests moves while such prompts are seen for the first time by", sight["p99_moved_ms"],
+            "ms", reference="their p99 alone", reference_value=median(one["p99_ms"] for one in sight["alone"]),
+            gives_ratio=False, aim=Aim(at_most=5.0), headline=True,
+        ),
+    ]  # fmt: skip
+    return rows, {"turn": turn, "anew_cpu": describe_times(anew_s), "by_known_tokens": turns, "first_sight": sight}
+
+
+def _against_anew(what: str, value_ms: float, anew_s: list[float], aim: Aim) -> Row:
+    return make_row(what, value_ms, "ms", reference=ANEW, reference_value=1e3 * median(anew_s), aim=aim, headline=True)
+
+
+def describe_beside_events(told: dict[str, Any]) -> list[Row]:
+    """Rows of how much latencies move beside events."""
+    drained = told["drained"]
+    rows = []
+    for state in ("routed", "routed_eighth"):
+        words = f"moves beside {told[state]['blocks_per_s']:,.0f} blocks/s of events by"
+        aim = Aim(at_most=5.0) if state == "routed" else None
+        rows += [
+            make_row(
+                f"p99 of requests of 1 KB {words}", told[state]["small_p99_ms_moved"], "ms",
+                reference=beside_events.REFERENCE, reference_value=median(drained["small_p99_ms_moved"]), aim=aim,
+                gives_ratio=False, headline=True,
+            ),
+            make_row(
+                f"p50 of turns {words}", told[state]["turns_p50_ms_moved"], "ms",
+                reference=beside_events.REFERENCE, reference_value=drained["turns_p50_ms_moved"],
+                gives_ratio=False,
+            ),
+        ]  # fmt: skip
+    return rows
 
 
 def main() -> int:
-    """Measure, print, write."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help="print JSON (as always)")
-    parser.add_argument("--out", type=Path, help="also write the JSON to this file")
-    parser.add_argument("--repeats", type=int, default=200)
-    parser.add_argument("--seconds", type=float, default=4.0, help="length of each part of the first-sight measurement")
+    """Read the flags and measure."""
+    parser = make_parser(__doc__, repeats=200)
+    parser.add_argument("--seconds", type=float, default=3.0, help="length of each part that is measured by time")
+    parser.add_argument("--rounds", type=int, default=5, help="rounds of those parts")
     parser.add_argument("--tokenizer", type=Path, help="folder to use")
     options = parser.parse_args()
-    folder = options.tokenizer or (QWEN if (QWEN / "tokenizer.json").is_file() else TOY)
-    result = asyncio.run(measure(folder, options.repeats, options.seconds))
-    text = json.dumps(result, indent=2)
-    if options.out is not None:
-        options.out.write_text(text + "\n", encoding="utf-8")
-    print(text)
-    return 0
+    if options.quick:
+        options.repeats, options.seconds, options.rounds = 1, 0.3, 1
+    folder = options.tokenizer or (TOY if options.quick else find_tokenizer())
+    facts = describe_run(options, tokenizer=folder.name, seconds=options.seconds, rounds=options.rounds)
+    rows, details = asyncio.run(measure_prompts(folder, options))
+    known_tokens = QUICK_LENGTHS[-1] if options.quick else KNOWN_TOKENS
+    told = asyncio.run(beside_events.measure_beside_events(folder, known_tokens, options.seconds, options.rounds))
+    details["beside_events"] = told
+    return finish("turn", options, facts, [*rows, *describe_beside_events(told)], details)
 
 
 if __name__ == "__main__":

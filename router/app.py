@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 from fastapi import FastAPI
@@ -15,13 +16,17 @@ from fastapi import FastAPI
 from prefix_index import NaivePrefixIndex, PrefixIndex, make_index
 from prefix_index.hashing import native_available
 from router.config import FleetConfig
+from router.config_check import check_policy
+from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
+from router.control.policy_routes import build_policy_routes
+from router.control.reload import PolicyFile
 from router.control.routes import build_control_app
 from router.events import EventFeed
 from router.fleet.agreement import Agreement
 from router.metrics import RouterMetrics
 from router.placement.placer import Placer, PlacerSettings
-from router.policy.catalogue import build_policy
+from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
@@ -50,8 +55,12 @@ class Router:
         )
         self.agreement = Agreement()
         self._loop: asyncio.AbstractEventLoop | None = None
+        policy_path = None if config.policy.file is None else Path(config.policy.file)
+        policy = config.policy if policy_path is None else check_policy(policy_path)
+        acting, shadow = build_policies(policy)
         self.placer = Placer(
-            policy=build_policy(config.policy.name, config.policy.weights, config.policy.coefficients),
+            policy=acting,
+            shadow=shadow,
             rng_seed=rng_seed,
             settings=PlacerSettings(
                 home_idle_ttl_s=config.sessions.idle_ttl_s,
@@ -73,12 +82,17 @@ class Router:
             read_agreement=self.agreement.find,
             lifespan=self._live,
         )
+        self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
+        self.control.include_router(build_policy_routes(self.placer, self.policy_file))
         self._app = HotRoutes(self._proxy_parts(), self.control)
         self.metrics.watch_streams(self.events.to_views)
         self.metrics.watch_inflight(self._count_running)
         self.metrics.watch_agreement(self.agreement.find_all)
         self.metrics.watch_health(self.fleet.find_health)
         self.metrics.watch_parity(self.fleet.find_parity)
+        self.metrics.registry.register(
+            AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
+        )
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
         self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes)
 
@@ -130,9 +144,11 @@ class Router:
         self._upstream.inner = upstream
         try:
             await self.fleet.start()
+            await self.policy_file.start()
             try:
                 yield
             finally:
+                await self.policy_file.stop()
                 await self.fleet.stop()
         finally:
             await upstream.close()

@@ -4,6 +4,7 @@ Reads flags, files and the environment, once. Heavy imports stay inside the comm
 only when it is called, so that `dovecote --help` needs nothing but this file.
 """
 
+import json
 import os
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
@@ -184,17 +185,51 @@ def read_config(path: Path | None, flags: dict[str, Any], environment: Any) -> "
         ConfigError: It cannot be read or used.
     """
     from router.config import build_fleet_config, load_fleet_config  # noqa: PLC0415
+    from router.config_check import read_text, resolve_policy_file  # noqa: PLC0415
     from router.config_sources import COMMAND_LINE  # noqa: PLC0415
-    from router.errors import ConfigError  # noqa: PLC0415
 
     if path is None:
-        return build_fleet_config({}, COMMAND_LINE, environment, flags)
-    try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        problem = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
-        raise ConfigError(file_name=str(path), key_path="", value=None, problem=problem, shows_value=False) from error
-    return load_fleet_config(text, str(path), environment, flags)
+        fleet = build_fleet_config({}, COMMAND_LINE, environment, flags)
+    else:
+        fleet = load_fleet_config(read_text(path), str(path), environment, flags)
+    return resolve_policy_file(fleet, path)
+
+
+@main.command("check-config")
+def check_config(
+    files: Annotated[list[Path] | None, typer.Argument(help="fleet.yaml or policy.yaml; several at once.")] = None,
+    schema: Annotated[str | None, typer.Option(help="Print the JSON schema instead: fleet or policy.")] = None,
+) -> None:
+    """Say whether configuration files can be used."""
+    from router.config_check import check_file  # noqa: PLC0415
+    from router.errors import ConfigError  # noqa: PLC0415
+
+    if schema is not None:
+        print_schema(schema)
+        return
+    if not files:
+        typer.echo("error: no file given; dovecote check-config FILE...", err=True)
+        raise typer.Exit(2)
+    is_good = True
+    for path in files:
+        try:
+            typer.echo(f"{path}: a good {check_file(path, os.environ)} configuration")
+        except ConfigError as error:
+            is_good = False
+            typer.echo(f"error: {error.message}", err=True)
+    if not is_good:
+        raise typer.Exit(2)
+
+
+def print_schema(name: str) -> None:
+    """The JSON schema of one kind of file."""
+    from router.config_docs import describe_fleet_schema, describe_policy_schema  # noqa: PLC0415
+
+    kinds = {"fleet": describe_fleet_schema, "policy": describe_policy_schema}
+    if name not in kinds:
+        typer.echo(f"error: no schema of {name!r}; valid: {', '.join(kinds)}", err=True)
+        raise typer.Exit(2)
+    typer.echo(json.dumps(kinds[name](), indent=2))
 
 
 def run_router(config: "FleetConfig", log_level: str) -> None:

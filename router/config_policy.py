@@ -103,12 +103,18 @@ class Coefficients(ConfigModel):
     predicted_credit_ratio: Ratio = 0.9
 
 
+Knobs = dict[Annotated[str, Field(max_length=100)], bool | int | float]
+
+
 class ShadowConfig(ConfigModel):
     """A second policy that scores live traffic without acting."""
 
+    #: Way of choosing.
     name: PolicyName = PolicyName.CACHE_AFFINITY
     weights: PolicyWeights = PolicyWeights()
     coefficients: Coefficients = Coefficients()
+    #: Knobs of its own, for the policies that have some.
+    settings: Knobs = Field(default_factory=dict)
 
     @field_validator("name", mode="before")
     @classmethod
@@ -123,6 +129,8 @@ class PolicyConfig(ConfigModel):
     name: PolicyName = PolicyName.CACHE_AFFINITY
     weights: PolicyWeights = PolicyWeights()
     coefficients: Coefficients = Coefficients()
+    #: Knobs of its own, for the policies that have some: `prefix_threshold`, `overlap_linear`, `weighted_scores`.
+    settings: Knobs = Field(default_factory=dict)
     #: A second policy that scores the same requests and changes nothing; none by default. Costs time at each decision.
     shadow: ShadowConfig | None = None
 
@@ -205,8 +213,3 @@ def load_policy_config(text: str, file_name: str) -> PolicyConfig:
         raise ConfigError(
             file_name=file_name, key_path=".".join(path), value=value, problem=problem, shows_value=shows_value
         ) from None
-
-
-def describe_policy_schema() -> dict[str, Any]:
-    """JSON schema of `policy.yaml`, for editors."""
-    return PolicyConfig.model_json_schema()

@@ -81,7 +81,9 @@ def _read_sglang_events(
     port_base = read_count(block.get("endpoint_port_base"), 65_535)
     if port_base is None:
         return None, "its kv_events block names no endpoint_port_base", None, None
-    replay_base = read_count(block.get("replay_endpoint_port_base"), 65_535)
+    # A buffer that keeps nothing would answer like an engine that published nothing.
+    keeps = block.get("replay_buffer_steps") != 0
+    replay_base = read_count(block.get("replay_endpoint_port_base"), 65_535) if keeps else None
     events = EventPorts(
         host=_host(block.get("endpoint_host"), url),
         port_base=port_base,

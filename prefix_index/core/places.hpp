@@ -52,7 +52,9 @@ class PlaceTable {
     }
     part.slots[hole] = 0;
     --part.used;
-    if (part.slots.size() > 64 && part.used * 8 < part.slots.size()) resize(part, part.slots.size() / 2);
+    // Half of a large table may be rounded up to the same pages: then nothing would be won by moving it.
+    const std::size_t half = PageAllocator<std::uint64_t>::fill(part.slots.size() / 2);
+    if (part.slots.size() > 64 && part.used * 8 < part.slots.size() && half < part.slots.size()) resize(part, half);
   }
 
   std::size_t size() const {

@@ -1,4 +1,4 @@
-"""The router's own routes: health, metrics, models, decisions, workers. All read-only.
+"""The router's own routes: health, metrics, models, decisions, workers. All read-only (others: `policy_routes`).
 
 A FastAPI application behind the hot routes. Every error, also of unknown paths and methods, has the OpenAI form.
 """

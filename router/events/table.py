@@ -26,6 +26,8 @@ HOLD_S = 0.001
 LEAST_RECORDS = 16
 #: Ranks whose other ways to serve a prompt are looked up, those that hold most of it first: each costs a walk.
 MAX_OPTION_RANKS = 32
+#: Longest that looking them up may hold up a decision; what would take longer is left out.
+OPTIONS_S = 0.005
 
 
 class FeedLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -39,6 +41,26 @@ class FeedLimits(msgspec.Struct, frozen=True, kw_only=True):
     due_limit_s: float = 10.0
 
 
+class WalkCost:
+    """What a walk over a prompt costs, learned from those made."""
+
+    def __init__(self) -> None:
+        self._s_per_block = 0.0
+
+    def record(self, took_s: float, blocks: int) -> None:
+        """One walk was made."""
+        self._s_per_block += (took_s / max(1, blocks) - self._s_per_block) / 4
+
+    def count_within(self, limit_s: float, blocks: int) -> int:
+        """Walks that fit into a time; where none does, the memory of dear ones fades, so that it is tried again."""
+        one_s = self._s_per_block * max(1, blocks)
+        if one_s <= 0:
+            return MAX_OPTION_RANKS
+        if one_s > limit_s:
+            self._s_per_block *= 0.999
+        return int(limit_s / one_s)
+
+
 class FedRanks:
     """The ranks by target. All verbs may be called from any thread."""
 
@@ -50,6 +72,7 @@ class FedRanks:
         self._ranks: dict[Target, FedRank] = {}
         #: Ranks of which more than the device cache counts.
         self._tiered: set[Target] = set()
+        self._walks = WalkCost()
 
     # Who is followed
 
@@ -120,6 +143,8 @@ class FedRanks:
             plain: The prompt.
             pairs: The prompt in the namespace of engines that key their cache by pairs; None where there are none.
             reuse: What `find_reuse` said.
+
+        Cost: a walk over the prompt for each rank, within `OPTIONS_S`; none where one walk takes longer.
         """
         found: dict[Target, tuple[ReuseOption, ...]] = {}
         if not self._tiered:
@@ -127,13 +152,15 @@ class FedRanks:
         now_s = self._clock()
         with self._lock:
             targets = sorted(self._tiered, key=lambda target: -reuse.get(target, 0))[:MAX_OPTION_RANKS]
-        for target in targets:
+        for target in targets[: self._walks.count_within(OPTIONS_S, len(plain.hashes))]:
             with self._lock:
+                began_s = self._clock()
                 rank = self._ranks.get(target)
                 if rank is None or rank.credit_ratio(now_s) < 1:
                     continue
                 chain = pairs if rank.source.is_bigram else plain
                 ways = () if chain is None else self._index.find_alternatives(chain, target)
+            self._walks.record(self._clock() - began_s, len(plain.hashes))
             if ways:
                 found[target] = tuple(map(_to_option, ways))
         return found

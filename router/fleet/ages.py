@@ -38,8 +38,8 @@ class ReuseAges:
 
         Of the requests that left tokens, those asked for again sooner are out; of the rest, the share that came later.
         """
-        sooner = math.fsum(self._reused[: find_bin(age_s)])
-        later = math.fsum(self._reused[find_bin(age_s) :])
+        place = find_bin(age_s)
+        sooner, later = sum(self._reused[:place]), sum(self._reused[place:])
         left = max(self._stored - sooner, later)
         believed = prior_ratio * math.exp(-age_s / prior_decay_s)
         return (PRIOR_REQUESTS * believed + later) / (PRIOR_REQUESTS + left)

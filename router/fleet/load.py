@@ -38,10 +38,19 @@ class ReportedLoad(msgspec.Struct, frozen=True, kw_only=True):
     own: OwnLoad
     #: Seconds of prefill that a queued token takes, as known at that moment.
     s_per_token: float = 0.0
+    #: Others may have something there.
+    has_foreign: bool = True
 
     def age_s(self, now_s: float) -> float:
         """Seconds since the report."""
         return max(0.0, now_s - self.reported_at_s)
+
+    def looks_like(self, other: "ReportedLoad") -> bool:
+        """Whether a later report tells nothing new: nothing of others in either, the cache as it was."""
+        mine, theirs = self.foreign_requests(), other.foreign_requests()
+        waiting = self.foreign_waiting_tokens(0), other.foreign_waiting_tokens(0)
+        same_cache = (self.used_tokens, self.capacity_tokens) == (other.used_tokens, other.capacity_tokens)
+        return same_cache and not (mine or theirs or any(waiting))
 
     def foreign_requests(self) -> int:
         """Requests there that others placed."""

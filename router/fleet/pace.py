@@ -81,7 +81,7 @@ class AttentionPace:
         if self._usual_share is None:
             self._usual_share = attention_share
             return
-        error = min(max(math.log(measured_s / predicted_s), -MAX_LOG_STEP), MAX_LOG_STEP)
+        error = min(max(math.log(measured_s) - math.log(predicted_s), -MAX_LOG_STEP), MAX_LOG_STEP)
         moved = self._log_ratio + self.LEARNING_RATIO * error * (attention_share - self._usual_share)
         self._log_ratio = min(max(moved, -self.MAX_LOG_RATIO), self.MAX_LOG_RATIO)
         self._usual_share += SLOWEST_LEARNING_RATIO * (attention_share - self._usual_share)
@@ -135,6 +135,11 @@ class WorkerPaces:
         """As of the last `refresh`."""
         return self._ratios.get(worker, AS_THE_FLEET)
 
+    @property
+    def least_prefill_ratio(self) -> float:
+        """No worker prefills faster than this; one that was never measured is as the fleet."""
+        return min((1.0, *(ratios.prefill for ratios in self._ratios.values())))
+
     def record_prefill(self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float) -> None:
         """A prefill took so long, with so much predicted at the fleet's pace."""
         _record(self._prefill, worker, predicted_s, measured_s, now_s)
@@ -167,4 +172,4 @@ def _record(
     offsets: dict[WorkerId, _Offset], worker: WorkerId, predicted_s: float, measured_s: float, now_s: float
 ) -> None:
     if 0 < predicted_s < math.inf and 0 < measured_s < math.inf:
-        offsets.setdefault(worker, _Offset()).record(math.log(measured_s / predicted_s), now_s)
+        offsets.setdefault(worker, _Offset()).record(math.log(measured_s) - math.log(predicted_s), now_s)

@@ -100,7 +100,7 @@ def build_report(counts: ReportedCounts, *, own: OwnLoad, now_s: float, s_per_to
         now_s: When.
         s_per_token: Seconds of prefill that a queued token takes, as known then.
     """
-    return ReportedLoad(
+    report = ReportedLoad(
         reported_at_s=now_s,
         running_requests=bound_count(counts.running_requests) or 0,
         waiting_requests=bound_count(counts.waiting_requests) or 0,
@@ -110,3 +110,6 @@ def build_report(counts: ReportedCounts, *, own: OwnLoad, now_s: float, s_per_to
         own=own,
         s_per_token=s_per_token,
     )
+    if report.foreign_requests() or report.foreign_waiting_tokens(1):
+        return report
+    return msgspec.structs.replace(report, has_foreign=False)

@@ -103,6 +103,7 @@ class Books:
         home = None if query.home is None else self.fleet.find(query.home)
         if home is not None and before is not None and before.target == query.home:
             home.ages.record_reused(now_s - before.last_used_s)
+            self.standings.touch(before.target)
         rank = self.fleet.find(target)
         if rank is not None:
             rank.ages.record_stored()
@@ -142,8 +143,10 @@ class Books:
         )
         mine = OwnLoad(open_requests=own.open_requests, waiting_tokens=own.waiting_tokens)
         s_per_token = self.paces.prefill.ratio * self._costs.prefill_s_per_token
+        before = rank.report
         rank.report = build_report(counts, own=mine, now_s=now_s, s_per_token=s_per_token)
-        self.standings.note_report(report.target, now_s)
+        if before is None or not before.looks_like(rank.report):
+            self.standings.note_report(report.target, now_s)
         return True
 
     def accept_partial(self, partial: LedgerPartial, now_s: float) -> None:

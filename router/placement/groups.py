@@ -55,8 +55,6 @@ class RankGroups:
         self._idle: list[Entry] = []
         self._busy: list[Entry] = []
         self._serial = 0
-        #: Ranks by the prefill pace of their worker.
-        self._paces: dict[float, int] = {}
         #: Some floor is no number, so that the order means nothing.
         self.is_broken = False
 
@@ -66,11 +64,6 @@ class RankGroups:
     def touch(self, target: Target) -> None:
         """A rank looks different, came or went."""
         self._touched.add(target)
-
-    @property
-    def least_prefill_ratio(self) -> float:
-        """Pace of the fastest worker."""
-        return min(self._paces, default=1.0)
 
     def refresh(self) -> None:
         """Puts every rank that was touched into its place."""
@@ -94,14 +87,13 @@ class RankGroups:
             group = self._groups[key] = self._add_group(view, idle_at_s, key)
         group.members[target] = None
         self._group_of[target] = group
-        self._paces[view.prefill_ratio] = self._paces.get(view.prefill_ratio, 0) + 1
 
     def _add_group(self, view: RankView, idle_at_s: float | None, key: tuple[object, ...]) -> Group:
         group = Group(view, idle_at_s, key)
         floor_s = self._floor(view)
-        if not 0.0 <= floor_s < float("inf"):
-            self.is_broken, floor_s = True, 0.0
         place_s = floor_s if idle_at_s is None else floor_s + self._wait_weight * idle_at_s
+        if not 0.0 <= floor_s < float("inf") or not abs(place_s) < float("inf"):
+            self.is_broken, place_s = True, 0.0
         self._serial += 1
         group.entry = (place_s, self._serial, group)
         insort(self._idle if idle_at_s is None else self._busy, group.entry)
@@ -111,10 +103,6 @@ class RankGroups:
         group = self._group_of.pop(target, None)
         if group is None:
             return
-        pace = group.view.prefill_ratio
-        self._paces[pace] -= 1
-        if not self._paces[pace]:
-            del self._paces[pace]
         del group.members[target]
         if not group.members:
             del self._groups[group.key]
@@ -146,5 +134,3 @@ class RankGroups:
             raise AssertionError("rows and groups differ")
         if any(row != sorted(row) for row in (self._idle, self._busy)):
             raise AssertionError("a row is out of order")
-        if sum(self._paces.values()) != len(self._group_of):
-            raise AssertionError("paces and ranks differ")

@@ -13,14 +13,16 @@ import copy
 
 from router.placement.attempt import Attempt, predict_step_s, record_decode, record_prefill
 from router.placement.books import Books, Charge
-from router.placement.chooser import MAX_TOKENS, Answer, Chooser, Inquiry, Question, bound_tokens
+from router.placement.chooser import Answer, Chooser
 from router.placement.clock import PlacementClock
 from router.placement.decision import Decision, DecisionLog
 from router.placement.eligible import find_pools, find_refusal
 from router.placement.explain import explain_choice
+from router.placement.following import Following
 from router.placement.homes import Home, is_broken, mark_chain, name_home
 from router.placement.instructions import REFUSALS, Instruction, Place, Reject, RejectReason
 from router.placement.ledger import Ledger
+from router.placement.question import MAX_TOKENS, Inquiry, Question, bound_tokens
 from router.placement.settings import PlacerSettings, StimulusCounts
 from router.placement.shadow import Shadow
 from router.placement.shortlist import BoundedPolicy
@@ -78,6 +80,8 @@ class Placer:
         self._shadow = None
         if shadow is not None:
             self._shadow = Shadow(self._ask_with(shadow, is_exhaustive=True), self.decisions.audit)
+        self._following = Following(policy, shadow)
+        self._bounded = policy if isinstance(policy, BoundedPolicy) else None
         self._costs = policy.coefficients
         self._books.change_policy(policy.coefficients)
 
@@ -93,9 +97,11 @@ class Placer:
         """Takes one stimulus in; only an arrival is answered with an instruction."""
         if isinstance(stimulus, LoadReported):
             now_s = self.clock.advance_by_report(stimulus.now_s)
+            self._books.standings.set_time(now_s)
             self.ignored.unknown_targets += not self._books.report(stimulus, now_s)
             return ()
         now_s = self.clock.advance(stimulus.now_s)
+        self._books.standings.set_time(now_s)
         match stimulus:
             case RequestArrived():
                 return (self._arrive(stimulus, now_s),)
@@ -130,6 +136,7 @@ class Placer:
             self.decisions.store(decision)
             return Reject(arrival.request_id, refused, decision)
         question, home = self._ask(arrival, pools, now_s)
+        self._following.arrive(arrival)
         answer = self._chooser.answer(question)
         decision = self._tell(self._chooser, arrival, question, answer, home)
         if self._shadow is not None:
@@ -148,7 +155,9 @@ class Placer:
             return self._refuse(arrival, refused)
         question, home = self._ask(arrival, pools, now_s)
         # A policy that takes turns must not lose one.
-        chooser = self._ask_with(copy.deepcopy(self.policy), is_exhaustive=True)
+        policy = copy.deepcopy(self.policy)
+        Following(policy).arrive(arrival)
+        chooser = self._ask_with(policy, is_exhaustive=True)
         return self._tell(chooser, arrival, question, chooser.answer(question), home)
 
     def _find_pools(self, arrival: RequestArrived, now_s: float) -> tuple[tuple[Pool, ...], RejectReason | None]:
@@ -174,7 +183,8 @@ class Placer:
             expected=self.residency.find(arrival.chain_hashes, arrival.chain_block_tokens, now_s),
             live_tokens_mean=books.live.total_tokens / max(1, len(self.fleet)),
             request_work_s=self.fleet.recent.request_work_s,
-            predicted_credit_ratio=self._costs.predicted_credit_ratio,
+            credit_ratio=self._costs.predicted_credit_ratio,
+            max_copies=self._costs.max_copies,
             now_s=now_s,
         )
         return question, home
@@ -222,6 +232,7 @@ class Placer:
             mark=mark_chain(arrival.chain_hashes, arrival.chain_block_tokens),
         )
         self._attempts[arrival.request_id] = attempt
+        self._following.place(arrival.request_id, view.target, query.prompt_tokens - view.overlap_tokens)
         work_s = self._chooser.work_s(query, view)
         charge = Charge(work_s=work_s, cached_tokens=view.usable_overlap_tokens, attempt=attempt)
         self._books.charge(arrival, query, charge, question.now_s)
@@ -249,6 +260,7 @@ class Placer:
         if not self.ledger.start_decode(token.request_id, now_s):
             self.ignored.repeated += 1
             return
+        self._following.start_decode(token.request_id)
         books, target = self._books, attempt.target
         books.standings.touch(target)
         attempt.first_token_at_s = now_s
@@ -280,6 +292,7 @@ class Placer:
     def _close(self, request_id: RequestId, outcome: Outcome, now_s: float) -> Attempt:
         """The load is off: settles or withdraws what rested on the request."""
         attempt = self._attempts.pop(request_id)
+        self._following.end(request_id)
         self._books.standings.touch(attempt.target)
         self.decisions.record_outcome(request_id, outcome.value)
         if outcome is Outcome.DONE:
@@ -294,12 +307,12 @@ class Placer:
         if cached_tokens is None:
             return
         added_s = None
-        if isinstance(self.policy, BoundedPolicy):
+        if self._bounded is not None:
             prompt, cached = attempt.prompt_tokens, min(max(cached_tokens, 0), attempt.prompt_tokens)
             attention_ratio = self._books.paces.attention.ratio
             actual_s = prefill_s(prompt - cached, prompt, self._costs, attention_ratio)
             assumed_s = prefill_s(prompt - attempt.assumed_cached_tokens, prompt, self._costs, attention_ratio)
-            added_s = self.policy.reuse_weight * attempt.prefill_ratio * (actual_s - assumed_s)
+            added_s = self._bounded.reuse_weight * attempt.prefill_ratio * (actual_s - assumed_s)
         self.decisions.record_cached(request_id, cached_tokens, added_s)
 
     def _change_fleet(self, change: FleetChanged, now_s: float) -> None:

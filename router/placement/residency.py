@@ -3,14 +3,22 @@
 A burst of siblings arrives before the first of them is prefilled. Without this each would see empty caches and compute
 the shared head once more, on another rank. A prediction starts with the placement, ends a moment after the first token
 (events have confirmed it by then), or at once when the request fails before; it is never counted as confirmed.
+
+A prompt is noted at 1, 2, 4, 8, ... blocks, where its chained hash stands for all before. Those that share most of a
+prompt are compared to the block; of the others it is known to the power of two below.
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from heapq import heappop, heappush
+from itertools import islice
 
 import msgspec
 
 from wire.ids import RequestId, Target
+
+#: Predictions compared with a prompt to the block, the newest of those that share most of it.
+MAX_COMPARED = 8
 
 
 class _Prediction(msgspec.Struct, kw_only=True):
@@ -20,12 +28,20 @@ class _Prediction(msgspec.Struct, kw_only=True):
     expires_at_s: float
 
 
-def count_shared_blocks(left: Sequence[int], right: Sequence[int]) -> int:
-    """Blocks that two chains share from their start.
+class _Place:
+    """Predictions that have one block in common, and with it all before."""
+
+    def __init__(self) -> None:
+        self.predictions: dict[RequestId, _Prediction] = {}
+        self.counts: dict[Target, int] = {}
+
+
+def count_shared_blocks(left: Sequence[int], right: Sequence[int], at_least: int = 0) -> int:
+    """Blocks that two chains share from their start, of which `at_least` are known to be.
 
     Hashes are chained: equal at one place means equal at all before, so that a bisection finds the end.
     """
-    low, high = 0, min(len(left), len(right))
+    low, high = at_least, min(len(left), len(right))
     while low < high:
         middle = (low + high + 1) // 2
         if left[middle - 1] == right[middle - 1]:
@@ -40,7 +56,8 @@ class PredictedResidency:
 
     def __init__(self, *, ttl_s: float, grace_s: float, max_predictions: int) -> None:
         self._predictions: OrderedDict[RequestId, _Prediction] = OrderedDict()
-        self._by_head: dict[int, dict[RequestId, _Prediction]] = {}
+        self._places: dict[tuple[int, int, int], _Place] = {}
+        self._due: list[tuple[float, RequestId]] = []
         self._ttl_s = ttl_s
         self._grace_s = grace_s
         self._max_predictions = max_predictions
@@ -59,36 +76,57 @@ class PredictedResidency:
             target=target, chain_hashes=chain_hashes, block_tokens=block_tokens, expires_at_s=now_s + self._ttl_s
         )
         self._predictions[request_id] = prediction
-        self._by_head.setdefault(chain_hashes[0], {})[request_id] = prediction
+        heappush(self._due, (prediction.expires_at_s, request_id))
+        for blocks, chain_hash in _find_places(chain_hashes):
+            key = blocks, chain_hash, block_tokens
+            place = self._places.get(key)
+            if place is None:
+                place = self._places[key] = _Place()
+            place.predictions[request_id] = prediction
+            place.counts[target] = place.counts.get(target, 0) + 1
         while len(self._predictions) > self._max_predictions:
             self.withdraw(next(iter(self._predictions)))
 
     def find(self, chain_hashes: Sequence[int], block_tokens: int, now_s: float) -> dict[Target, int]:
         """Tokens of the chain expected on each rank; only ranks with some."""
         expected: dict[Target, int] = {}
-        if not chain_hashes:
+        if not self._predictions:
             return expected
-        for prediction in self._by_head.get(chain_hashes[0], {}).values():
-            if prediction.block_tokens == block_tokens and prediction.expires_at_s >= now_s:
-                tokens = count_shared_blocks(chain_hashes, prediction.chain_hashes) * block_tokens
-                expected[prediction.target] = max(tokens, expected.get(prediction.target, 0))
+        self.expire(now_s)
+        deepest: _Place | None = None
+        shared_blocks = 0
+        for blocks, chain_hash in _find_places(chain_hashes):
+            place = self._places.get((blocks, chain_hash, block_tokens))
+            if place is None:
+                break
+            deepest, shared_blocks = place, blocks
+            expected.update(dict.fromkeys(place.counts, blocks * block_tokens))
+        for prediction in () if deepest is None else islice(reversed(deepest.predictions.values()), MAX_COMPARED):
+            blocks = count_shared_blocks(chain_hashes, prediction.chain_hashes, shared_blocks)
+            expected[prediction.target] = max(blocks * block_tokens, expected[prediction.target])
         return expected
 
     def confirm(self, request_id: RequestId, now_s: float) -> None:
         """The first token came: events tell from now on, the prediction stays for a grace only."""
         prediction = self._predictions.get(request_id)
-        if prediction is not None:
-            prediction.expires_at_s = min(prediction.expires_at_s, now_s + self._grace_s)
+        if prediction is not None and now_s + self._grace_s < prediction.expires_at_s:
+            prediction.expires_at_s = now_s + self._grace_s
+            heappush(self._due, (prediction.expires_at_s, request_id))
 
     def withdraw(self, request_id: RequestId) -> None:
         """The prompt will not be resident after all."""
         prediction = self._predictions.pop(request_id, None)
         if prediction is None:
             return
-        head = self._by_head[prediction.chain_hashes[0]]
-        del head[request_id]
-        if not head:
-            del self._by_head[prediction.chain_hashes[0]]
+        for blocks, chain_hash in _find_places(prediction.chain_hashes):
+            key = blocks, chain_hash, prediction.block_tokens
+            place = self._places[key]
+            del place.predictions[request_id]
+            place.counts[prediction.target] -= 1
+            if not place.counts[prediction.target]:
+                del place.counts[prediction.target]
+            if not place.predictions:
+                del self._places[key]
 
     def forget_targets(self, targets: Iterable[Target]) -> None:
         """Ranks were lost."""
@@ -98,15 +136,30 @@ class PredictedResidency:
 
     def expire(self, now_s: float) -> int:
         """Drops what is past its time; returns how many."""
-        over = [name for name, entry in self._predictions.items() if entry.expires_at_s < now_s]
-        for request_id in over:
-            self.withdraw(request_id)
-        return len(over)
+        count = 0
+        while self._due and self._due[0][0] < now_s:
+            request_id = heappop(self._due)[1]
+            prediction = self._predictions.get(request_id)
+            if prediction is not None and prediction.expires_at_s < now_s:
+                self.withdraw(request_id)
+                count += 1
+        return count
 
     def check_invariants(self) -> None:
         """Raises AssertionError when the two views of the predictions differ, or there are too many."""
-        by_head = sorted(name for head in self._by_head.values() for name in head)
-        if by_head != sorted(self._predictions):
-            raise AssertionError(f"by head {by_head}, in all {sorted(self._predictions)}")
+        by_place = sorted({name for place in self._places.values() for name in place.predictions})
+        if by_place != sorted(self._predictions):
+            raise AssertionError(f"by place {by_place}, in all {sorted(self._predictions)}")
+        for place in self._places.values():
+            if sum(place.counts.values()) != len(place.predictions):
+                raise AssertionError(f"{place.counts} count {len(place.predictions)} predictions")
         if len(self._predictions) > self._max_predictions:
             raise AssertionError(f"{len(self._predictions)} predictions, {self._max_predictions} allowed")
+
+
+def _find_places(chain_hashes: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Numbers of blocks at which a prompt is noted, with the hash there."""
+    blocks, length = 1, len(chain_hashes)
+    while blocks <= length:
+        yield blocks, chain_hashes[blocks - 1]
+        blocks *= 2

@@ -1,8 +1,9 @@
 """A second policy that scores live traffic without acting: what it would have chosen, and how much dearer that is."""
 
 from router.placement.audit import Audit
-from router.placement.chooser import Answer, Chooser, Question
+from router.placement.chooser import Answer, Chooser
 from router.placement.decision import Opinion
+from router.placement.question import Question
 from router.placement.shortlist import BoundedPolicy
 from router.policy.base import Policy
 

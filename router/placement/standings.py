@@ -60,7 +60,9 @@ class Standings:
         self._paces = paces
         self._costs = costs
         self._views: dict[Target, RankView] = {}
-        self._dirty: set[Target] = set()
+        #: Ranks whose view is to be built anew, with the time of the last change: a view is of that time, whenever it
+        #: is built.
+        self._dirty: dict[Target, float] = {}
         #: Every rank with a view stands here once, and those that left until their turn comes.
         self._aging: deque[tuple[float, Target]] = deque()
         self._listed: set[Target] = set()
@@ -72,17 +74,21 @@ class Standings:
 
     def touch(self, target: Target) -> None:
         """Something about a rank changed."""
-        self._dirty.add(target)
+        self._dirty[target] = self._now_s
+
+    def set_time(self, now_s: float) -> None:
+        """Time goes on; what is touched from now on is touched then."""
+        self._now_s = now_s
 
     def note_report(self, target: Target, now_s: float) -> None:
         """A report came: it counts for a while."""
-        self._dirty.add(target)
+        self.touch(target)
         self._reports.append((now_s + REPORT_TTL_S, target))
 
     def change_policy(self, costs: Coefficients) -> None:
         """Other coefficients: every view and order is made anew."""
         self._costs = costs
-        self._dirty.update(self._views)
+        self._dirty.update(dict.fromkeys(self._views, self._now_s))
         for pool in self.pools.values():
             pool.orders.clear()
 
@@ -93,7 +99,7 @@ class Standings:
             self._leave(target)
         for rank in self._fleet.ranks():
             self._join(rank)
-            self._dirty.add(rank.facts.target)
+            self.touch(rank.facts.target)
 
     def _join(self, rank: Rank) -> None:
         target = rank.facts.target
@@ -101,6 +107,9 @@ class Standings:
         accepts = rank.facts.accepts_requests()
         if accepts and before is not None and self.pools.get(rank.facts.models) is before:
             return
+        if target not in self._listed:
+            self._listed.add(target)
+            self._aging.append((self._now_s + VIEW_TTL_S, target))
         self._leave(target)
         if accepts:
             pool = self.pools.setdefault(rank.facts.models, Pool())
@@ -116,41 +125,40 @@ class Standings:
                 self.pools = {models: kept for models, kept in self.pools.items() if kept is not pool}
 
     def refresh(self, now_s: float) -> None:
-        """Brings every view up to date that changed, and some of those that are old."""
+        """Notes which views changed by now, and some of those that are old; they are built when they are looked at."""
         self._now_s = now_s
-        dirty = self._dirty
-        dirty |= self._live.touched
+        for target in self._live.touched:
+            self._dirty[target] = now_s
         self._live.touched.clear()
         while self._reports and self._reports[0][0] < now_s:
-            dirty.add(self._reports.popleft()[1])
+            self._dirty[self._reports.popleft()[1]] = now_s
         for _ in range(min(MAX_AGED, len(self._aging))):
             if self._aging[0][0] > now_s:
                 break
             target = self._aging.popleft()[1]
-            if target in self._views:
-                dirty.add(target)
-                self._aging.append((now_s + VIEW_TTL_S, target))
-            else:
+            if self._fleet.find(target) is None:
                 self._listed.discard(target)
-        for target in dirty:
-            rank = self._fleet.find(target)
-            if rank is not None:
-                self._renew(target, rank)
-        dirty.clear()
-
-    def _renew(self, target: Target, rank: Rank) -> None:
-        now_s, costs = self._now_s, self._costs
-        if target not in self._listed:
-            self._listed.add(target)
+                continue
+            self._dirty[target] = now_s
             self._aging.append((now_s + VIEW_TTL_S, target))
+
+    def _renew_all(self) -> None:
+        for target in list(self._dirty):
+            self._renew(target)
+
+    def _renew(self, target: Target) -> None:
+        touched_s = self._dirty.pop(target)
+        rank = self._fleet.find(target)
+        if rank is None:
+            return
         self._views[target] = build_view(
             rank,
-            own=self._ledger.totals(target, now_s),
+            own=self._ledger.totals(target, touched_s),
             foreign=self._find_foreign(rank),
             live_tokens=self._live.tokens(target),
             ratios=self._paces.find(target.worker),
-            costs=costs,
-            now_s=now_s,
+            costs=self._costs,
+            now_s=touched_s,
         )
         pool = self._pool_of.get(target)
         if pool is not None:
@@ -159,8 +167,14 @@ class Standings:
     def _find_foreign(self, rank: Rank) -> ForeignLoad:
         return find_foreign_load(rank.report, now_s=self._now_s, request_tokens=self._costs.foreign_request_tokens)
 
+    def knows(self, target: Target) -> bool:
+        """Whether the rank is of the fleet."""
+        return self._fleet.find(target) is not None
+
     def view(self, target: Target, overlap: Overlap = NO_OVERLAP, options: tuple[ReuseOption, ...] = ()) -> RankView:
         """A rank as it stands at the last `refresh`, with what lies there of one prompt."""
+        if target in self._dirty:
+            self._renew(target)
         rank = self._fleet.find(target)
         foreign_s = 0.0 if rank is None or rank.report is None else self._find_foreign(rank).wait_s
         own_s = self._ledger.totals(target, self._now_s).waiting_s
@@ -170,6 +184,7 @@ class Standings:
 
     def order(self, pool: Pool, *, is_new: bool, floor: Callable[[RankView], float], wait_weight: float) -> RankGroups:
         """The groups of a pool, up to date."""
+        self._renew_all()
         order = pool.orders.get(is_new)
         if order is None:
             find = self._find_in_pool(pool)
@@ -178,6 +193,11 @@ class Standings:
                 order.touch(target)
         order.refresh()
         return order
+
+    @property
+    def least_prefill_ratio(self) -> float:
+        """Pace of the fastest worker, relative to the fleet."""
+        return self._paces.least_prefill_ratio
 
     def check_invariants(self) -> None:
         """Raises AssertionError when pools, orders and the fleet disagree."""

@@ -62,7 +62,7 @@ _NO_FOREIGN = ForeignLoad()
 
 def find_foreign_load(report: ReportedLoad | None, *, now_s: float, request_tokens: int) -> ForeignLoad:
     """Work of others: what the report showed above this router's own, less what was done since."""
-    if report is None:
+    if report is None or not report.has_foreign:
         return _NO_FOREIGN
     age_s = report.age_s(now_s)
     requests = report.foreign_requests()

@@ -39,7 +39,7 @@ class FloorTerm(CostTerm, Protocol):
         ...
 
     def floor_ratio(self, query: PlacementQuery) -> float:
-        """`floor_ratio(q) * floor_s(r) <= cost_s(q, r)` for every rank that holds nothing of the prompt."""
+        """`floor_ratio(q) * floor_s(r) <= cost_s(q, r)` for every rank `r`."""
         ...
 
 
@@ -115,9 +115,9 @@ class CacheAffinity:
         floors = self._new_floors if is_new else self._settled_floors
         return min([1.0, *(term.floor_ratio(query) for _, term in floors)])
 
-    def least_reuse_s(self, query: PlacementQuery, prefill_ratio: float) -> float:
-        """Seconds of term `reuse`, less the largest credit, where nothing of the prompt lies."""
-        reuse_s = self.weights.reuse * self._reuse.least_s(query, prefill_ratio)
+    def least_reuse_s(self, query: PlacementQuery, overlap_tokens: int, prefill_ratio: float) -> float:
+        """Seconds of term `reuse`, less the largest credit, where at most so much of the prompt lies."""
+        reuse_s = self.weights.reuse * self._reuse.least_s(query, overlap_tokens, prefill_ratio)
         return reuse_s - self.weights.spread * self._spread.most_credit_s(query)
 
 

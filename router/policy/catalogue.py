@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from router.config_model import describe_valid
-from router.config_policy import Coefficients, PolicyName, PolicyWeights
+from router.config_policy import Coefficients, PolicyConfig, PolicyName, PolicyWeights
 from router.errors import ConfigError
 from router.policy.base import Policy
 from router.policy.baselines import LeastLoad, Random, RoundRobin, SessionHash
@@ -77,3 +77,16 @@ def read_settings(form: type[msgspec.Struct], name: PolicyName, settings: Mappin
         raise ConfigError(
             file_name="policy catalogue", key_path=name.value, value=dict(settings), problem=str(error)
         ) from None
+
+
+def build_policies(config: PolicyConfig) -> tuple[Policy, Policy | None]:
+    """The policy that acts and the one that only scores, None where there is none.
+
+    Raises:
+        ConfigError: A knob of a policy is unknown, or its value is none.
+    """
+    acting = build_policy(config.name, config.weights, config.coefficients, config.settings)
+    shadow = config.shadow
+    if shadow is None:
+        return acting, None
+    return acting, build_policy(shadow.name, shadow.weights, shadow.coefficients, shadow.settings)

@@ -26,7 +26,7 @@ class OverlapLinear:
 
     Waiting are the uncached tokens of requests placed there that showed no token yet; active the different tokens of
     all prompts open there, this one's included, shared heads once. Both are what the router itself placed. Softmax
-    temperature 0. Who owns the policy tells `active` of every request; untold, it counts prompts and caches alone.
+    temperature 0. Placement tells `active` of every request.
 
     Source: docs.nvidia.com/dynamo (routing concepts, router design).
     """

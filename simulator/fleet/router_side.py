@@ -12,7 +12,7 @@ from prefix_index.choose import make_index
 from prefix_index.hashing import block_hashes
 from prefix_index.stream import RankStream
 from router.fleet.rank import RankFacts
-from router.placement.instructions import Instruction, Place
+from router.placement.instructions import Instruction
 from router.placement.placer import Placer, PlacerSettings
 from router.placement.stimuli import (
     FirstToken,
@@ -23,7 +23,6 @@ from router.placement.stimuli import (
     RequestArrived,
     RequestEnded,
 )
-from router.policy.active_blocks import ActiveBlocks
 from router.policy.base import Policy
 from router.sessions.identity import find_session
 from simulator.graph.request import BlockRequest
@@ -57,8 +56,6 @@ class RouterSide:
         for target in targets:
             self.index.attach(target, model=MODEL)
             self._streams[target] = RankStream(target, self.index, replay_available=False)
-        #: Told of every request where the policy keeps count of active blocks.
-        self._active: ActiveBlocks | None = getattr(policy, "active", None)
         self.placer = Placer(policy=policy, rng_seed=seed, settings=settings)
         facts = (
             RankFacts(
@@ -110,12 +107,7 @@ class RouterSide:
             chain_hashes=hashes,
             chain_block_tokens=self._block_tokens,
         )
-        if self._active is not None:
-            self._active.arrive(arrival.request_id, hashes, self._block_tokens)
         (instruction,) = self.placer.handle(arrival)
-        if self._active is not None and isinstance(instruction, Place):
-            cached_tokens = instruction.decision.predicted_cached_tokens
-            self._active.place(arrival.request_id, instruction.target, request.prompt_tokens - cached_tokens)
         return instruction
 
     def _find_hashes(self, request: BlockRequest) -> tuple[int, ...]:
@@ -130,8 +122,6 @@ class RouterSide:
 
     def see_first_token(self, request: BlockRequest, now_s: float) -> None:
         """The first token was streamed."""
-        if self._active is not None:
-            self._active.start_decode(RequestId(request.request_id))
         self.placer.handle(FirstToken(now_s=now_s, request_id=RequestId(request.request_id)))
 
     def see_progress(self, request: BlockRequest, output_tokens: int, now_s: float) -> None:
@@ -141,8 +131,6 @@ class RouterSide:
 
     def see_end(self, request: BlockRequest, cached_tokens: int, output_tokens: int, now_s: float) -> None:
         """The answer is complete, with the engine's account of it."""
-        if self._active is not None:
-            self._active.end(RequestId(request.request_id))
         self.placer.handle(
             RequestEnded(
                 now_s=now_s,

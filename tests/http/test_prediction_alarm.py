@@ -1,7 +1,7 @@
-"""First predictions, and predictions that an engine contradicts time after time."""
+"""First predictions, predictions that an engine contradicts, and those that rest on more than the device cache."""
 
 import logging
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -11,7 +11,9 @@ from fake_engine import USAGE, WHOLE, FakeEngine, running
 from proxy_harness import eventually, in_process, value
 
 from router.fleet.agreement import RUN
+from router.policy.prefill import prefill_s
 from tests.router.events.publisher_fake import Publisher, stored
+from wire.events import BlockStored, Medium
 
 TOY = Path(__file__).parents[2] / "engine_shim/engine/tokenizer/toy"
 PROMPT = [{"role": "user", "content": "a question about many things " * 20}]
@@ -34,14 +36,17 @@ async def publisher():
 
 
 @asynccontextmanager
-async def router_before(engine, publisher, **info):
+async def router_before(engine, publisher, cache=None, **info):
     """A router that follows an engine's events, once these stand."""
     ports = {
         "endpoint_port_base": int(publisher.endpoint.rpartition(":")[2]),
         "replay_endpoint_port_base": int(publisher.replay_endpoint.rpartition(":")[2]),
     }
     engine.server_info |= {"kv_events": {"endpoint_host": "127.0.0.1", **ports}} | info
-    async with running(engine), in_process([engine.url], tokenizer={"path": str(TOY)}) as client:
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(running(engine))
+        workers = [{"url": engine.url, "id": "w0", "cache": cache or {}}]
+        client = await stack.enter_async_context(in_process([], workers=workers, tokenizer={"path": str(TOY)}))
         (target,) = client.router.fleet.workers["w0"].targets
         await eventually(lambda: client.router.events.find_trust(target) == "exact")
         yield client
@@ -91,19 +96,55 @@ async def test_A19_predictions_of_nothing_that_the_engine_contradicts_time_after
         assert len(told) == 1
 
 
+async def hold(client, publisher, **fields):
+    """The engine holds a prompt of ids, in blocks of four; the ids."""
+    ids = list(range(100, 125))
+    event = BlockStored(
+        block_hashes=tuple(range(1, 7)), parent_block_hash=None, token_ids=tuple(ids[:24]), block_tokens=4, **fields
+    )
+    publisher.publish(event)
+    await eventually(lambda: client.router.events.to_views()[0].batches)
+    return ids
+
+
+async def complete(client, ids):
+    answer = await client.post("/v1/completions", json={"model": "toy", "prompt": ids})
+    request_id = answer.headers["x-request-id"]
+    await eventually(lambda: client.router.placer.decisions.find(request_id).accuracy is not None)
+    return (await client.get(f"/v1/decisions/{request_id}")).json()
+
+
 async def test_A19_an_engine_with_keys_of_pairs_is_looked_up_by_pairs(publisher):
     engine = FakeEngine()
+    engine.script = answering(20)
     async with router_before(engine, publisher, speculative_algorithm="EAGLE3", page_size=4) as client:
-        catalogue = client.router.prompts
-        prompter = catalogue.find("toy").prompter
-        ids = prompter.tokenizer.encode(PROMPT[0]["content"]).tolist()
-        blocks = len(ids) // 4
-        event = stored(0, blocks)
-        publisher.publish(type(event)(
-            block_hashes=event.block_hashes, parent_block_hash=None, token_ids=tuple(ids[: 4 * blocks]), block_tokens=4
-        ))  # fmt: skip
-        await eventually(lambda: client.router.events.to_views()[0].blocks == blocks)
-        engine.script = answering((len(ids) - 2) // 4 * 4)
-        await client.post("/v1/completions", json={"model": "toy", "prompt": ids})
-        assert accuracies(client) == ["exact"]
-        assert client.router.placer.decisions.find_latest(1)[0].actual_cached_tokens > 0
+        ids = await hold(client, publisher)
+        told = await complete(client, ids)
+        assert (told["accuracy"], told["actual_cached_tokens"]) == ("exact", 20)
+        engine.script = answering(16)
+        assert (await complete(client, ids))["accuracy"] == "upper_bound"
+
+
+async def test_blocks_in_host_memory_are_a_way_to_serve_that_decisions_show(publisher):
+    engine = FakeEngine()
+    cache = {"layout": [{"kind": "full_attention", "bytes_per_token": 10}]}
+    async with router_before(engine, publisher, cache, page_size=4) as client:
+        ids = await hold(client, publisher, medium=Medium.HOST)
+        (candidate,) = (await complete(client, ids))["decision"]["candidates"]
+        (way,) = candidate["options"]
+        assert (way["reach"], way["reuse_tokens"], way["host_tokens"], way["host_bytes"]) == ("host", 24, 24, 240)
+        assert candidate["overlap_tokens"] == 0
+        everything_anew = prefill_s(25, 25, client.router.config.policy.coefficients)
+        assert 0 < candidate["terms"]["reuse"] < everything_anew
+
+
+async def test_an_answer_corrects_what_is_believed_of_a_declared_window(publisher):
+    engine = FakeEngine()
+    engine.script = answering(8)
+    cache = {"layout": [{"kind": "full_attention"}, {"kind": "sliding_window", "window_tokens": 8}]}
+    async with router_before(engine, publisher, cache, page_size=4) as client:
+        ids = await hold(client, publisher)
+        told = await complete(client, ids)
+        assert (told["decision"]["predicted_cached_tokens"], told["accuracy"]) == (24, "believed")
+        told = await complete(client, ids)
+        assert (told["decision"]["predicted_cached_tokens"], told["accuracy"]) == (8, "exact")

@@ -8,9 +8,11 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from router.config_policy import Coefficients
 from router.fleet.rank import RankFacts
 from router.placement.instructions import Place, Reject, RejectReason
-from router.placement.ledger import Ledger, Phase
+from router.placement.ledger import Ledger, Phase, RankTotals
+from router.placement.origins import LedgerPartial, RankPartial, Stamp
 from router.placement.placer import Placer, PlacerSettings
 from router.placement.stimuli import (
     FirstToken,
@@ -18,21 +20,47 @@ from router.placement.stimuli import (
     LoadReported,
     Outcome,
     OutputProgressed,
+    PartialTold,
     RequestArrived,
     RequestEnded,
+    StateKept,
 )
+from router.policy.base import Choice, build_table
 from router.policy.catalogue import build_policy
 from wire.ids import RequestId, SessionId, Target, WorkerId
 
 TARGETS = tuple(Target(WorkerId(worker), rank) for worker in ("a", "b", "c") for rank in (0, 1))
 NAMES = tuple(RequestId(f"r{n}") for n in range(6))
-POLICIES = ("cache_affinity", "round_robin", "random", "least_load", "session_hash")
+POLICIES = ("cache_affinity", "round_robin", "random", "least_load", "session_hash", "fails", "strays")
 
 names = st.sampled_from(NAMES)
 targets = st.sampled_from(TARGETS)
 counts = st.integers(0, 200_000)
 cached = st.none() | st.integers(-10, 5_000)
 chains = st.integers(0, 6).map(lambda blocks: tuple(range(100, 100 + blocks)))
+
+
+class Fails:
+    """A policy that raises."""
+
+    name = "fails"
+    coefficients = Coefficients()
+
+    def choose(self, query, ranks, seed):
+        raise ValueError("broken")
+
+
+class Strays(Fails):
+    """A policy that chooses what it was not given."""
+
+    name = "strays"
+
+    def choose(self, query, ranks, seed):
+        return Choice(target=Target(WorkerId("z"), 9), costs=build_table(query, ranks, [0.0] * len(ranks)))
+
+
+def make_policy(name):
+    return {"fails": Fails, "strays": Strays}[name]() if name in {"fails", "strays"} else build_policy(name)
 
 
 class PlacementMachine(RuleBasedStateMachine):
@@ -51,12 +79,32 @@ class PlacementMachine(RuleBasedStateMachine):
     def build(self, policy):
         bounds = PlacerSettings(max_homes=3, max_predictions=3, max_decisions=8, home_idle_ttl_s=20.0)
         self.ledger = self.ledger_type()
-        self.placer = Placer(policy=build_policy(policy), rng_seed=3, settings=bounds, ledger=self.ledger)
+        self.placer = Placer(policy=make_policy(policy), rng_seed=3, settings=bounds, ledger=self.ledger)
         self.change_fleet(dict.fromkeys(TARGETS[:4], (True, False)))
 
     @rule(by_s=st.floats(0.0, 15.0))
     def let_time_pass(self, by_s):
         self.now_s += by_s
+
+    @rule(to_s=st.sampled_from((-1e9, 1e9, float("nan"), float("inf"))), rank=targets)
+    def let_a_clock_jump(self, to_s, rank):
+        report = LoadReported(now_s=to_s, target=rank, running_requests=1, waiting_requests=0)
+        assert self.placer.handle(report) == ()
+        self.placer.handle(OutputProgressed(now_s=to_s, request_id=RequestId("nobody"), output_tokens=1))
+
+    @rule(policy=st.sampled_from(POLICIES), shadow=st.none() | st.sampled_from(POLICIES))
+    def change_policy(self, policy, shadow):
+        self.placer.change_policy(make_policy(policy), None if shadow is None else make_policy(shadow))
+
+    @rule(name=st.sampled_from("pq"), rank=targets)
+    def keep_state(self, name, rank):
+        self.placer.handle(StateKept(now_s=self.now_s, name=name, target=rank))
+
+    @rule(sequence=st.integers(0, 9), waiting=st.dictionaries(targets, st.floats(0.0, 50.0), max_size=3))
+    def hear_of_another_router(self, sequence, waiting):
+        ranks = tuple(RankPartial(target=rank, waiting_s=wait_s) for rank, wait_s in waiting.items())
+        partial = LedgerPartial(origin="other", stamp=Stamp(1, sequence), ranks=ranks)
+        self.placer.handle(PartialTold(now_s=self.now_s, partial=partial))
 
     @rule(fleet=st.dictionaries(targets, st.tuples(st.booleans(), st.booleans())))
     def change_fleet(self, fleet):
@@ -87,8 +135,9 @@ class PlacementMachine(RuleBasedStateMachine):
         session=st.none() | st.sampled_from("stuvw"),
         excluded=st.frozensets(targets, max_size=3),
         chain=chains,
+        pin=st.none() | st.none() | st.sampled_from("pq"),
     )
-    def arrive(self, name, prompt_tokens, overlaps, session, excluded, chain):  # noqa: PLR0917 - as above
+    def arrive(self, name, prompt_tokens, overlaps, session, excluded, chain, pin=None):  # noqa: PLR0917
         arrival = RequestArrived(
             now_s=self.now_s,
             request_id=name,
@@ -99,12 +148,14 @@ class PlacementMachine(RuleBasedStateMachine):
             excluded=excluded,
             chain_hashes=chain,
             chain_block_tokens=16,
+            pin=pin,
         )
+        self.placer.explain(arrival)
         (instruction,) = self.placer.handle(arrival)
         decision = instruction.decision
         assert 0 <= decision.predicted_cached_tokens <= max(0, prompt_tokens - 1)
         if isinstance(instruction, Reject):
-            self.check_refusal(instruction, excluded)
+            self.check_refusal(instruction, excluded, pin)
             return
         assert isinstance(instruction, Place)
         assert name not in self.open
@@ -115,9 +166,11 @@ class PlacementMachine(RuleBasedStateMachine):
         self.open[name] = instruction.target
         self.placed += 1
 
-    def check_refusal(self, refused, excluded):
+    def check_refusal(self, refused, excluded, pin):
         if refused.reason is RejectReason.DUPLICATE_REQUEST:
             assert refused.request_id in self.open
+            return
+        if pin is not None:
             return
         takers = {target for target, facts in self.present.items() if facts.accepts_requests()}
         assert not takers - excluded
@@ -148,7 +201,7 @@ class PlacementMachine(RuleBasedStateMachine):
     @invariant()
     def every_rank_carries_its_own_requests_and_no_negative_load(self):
         for target in TARGETS:
-            totals = self.ledger.totals(target, self.now_s)
+            totals = self.find_own_totals(target)
             mine = [name for name, where in self.open.items() if where == target]
             decoding = [name for name in mine if self.ledger.find(name).phase is Phase.DECODE]
             assert totals.open_requests == len(mine)
@@ -157,6 +210,11 @@ class PlacementMachine(RuleBasedStateMachine):
             assert min(figures) >= 0
             if not mine:
                 assert figures == (0, 0, 0, 0)
+
+    def find_own_totals(self, target):
+        """What this router has there, without what another one told."""
+        account = self.ledger._accounts.get(target)
+        return RankTotals() if account is None else account.totals(self.placer.clock.now_s)
 
     @invariant()
     def everything_kept_is_bounded(self):
@@ -169,7 +227,8 @@ class PlacementMachine(RuleBasedStateMachine):
             self.placer.handle(RequestEnded(now_s=self.now_s, request_id=name, outcome=Outcome.CANCELLED))
         assert len(self.ledger) == 0
         assert self.ledger.released_total == self.ledger.reserved_total
-        assert all(self.ledger.totals(target, self.now_s).open_requests == 0 for target in TARGETS)
+        assert not self.ledger._accounts
+        self.placer.check_invariants()
 
 
 RUN = settings(max_examples=60, stateful_step_count=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -142,3 +142,10 @@ def test_no_answer_of_an_engine_raises(info, models, sources):
     assert 1 <= facts.dp_size <= 1_024
     for rank in range(3):
         find_rank_events(facts, rank)
+
+
+def test_a_replay_buffer_that_keeps_nothing_is_none():
+    block = SGLANG["kv_events"] | {"replay_endpoint_port_base": 5_600}
+    assert read_facts({"kv_events": block}, MODELS, None, url=URL).events.replay_port_base == 5_600
+    block |= {"replay_buffer_steps": 0}
+    assert read_facts({"kv_events": block}, MODELS, None, url=URL).events.replay_port_base is None

@@ -2,7 +2,7 @@
 
 from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
 from prefix_index.layout import GroupLayout, Layout
-from router.events.table import FedRanks, FeedLimits
+from router.events.table import MAX_OPTION_RANKS, OPTIONS_S, FedRanks, FeedLimits, WalkCost
 from router.fleet.source import RankSource
 from router.fleet.tiers import ReuseOption
 from wire.block_hash import namespace_seed
@@ -73,6 +73,16 @@ def test_blocks_in_host_memory_are_a_way_with_its_tokens_and_bytes():
         ReuseOption(reach="device", reuse_tokens=8),
         ReuseOption(reach="host", reuse_tokens=24, host_tokens=16, host_bytes=160),
     )
+
+
+def test_ways_that_take_too_long_to_look_up_are_left_out_and_tried_again_later():
+    walks = WalkCost()
+    assert walks.count_within(OPTIONS_S, 1_000) == MAX_OPTION_RANKS
+    for _ in range(20):
+        walks.record(OPTIONS_S / 2, 1_000)
+    assert walks.count_within(OPTIONS_S, 1_000) in (1, 2)
+    assert walks.count_within(OPTIONS_S, 4_000) == 0
+    assert next(tries for tries in range(9_999) if walks.count_within(OPTIONS_S, 4_000)) > 100
 
 
 def test_without_a_layout_the_bytes_of_a_way_are_not_known():

@@ -41,6 +41,15 @@ def test_the_longest_head_of_a_rank_counts(residency):
     assert residency.find((1, 2, 4), 16, 0.0) == {A: 32, B: 16}
 
 
+def test_those_that_share_most_are_compared_to_the_block_and_others_to_the_power_of_two_below():
+    residency = PredictedResidency(ttl_s=10.0, grace_s=1.0, max_predictions=100)
+    head = tuple(range(100))
+    residency.store("far", B, (*head[:50], 999), 16, 0.0)
+    residency.store("near", A, (*head, 1_000), 16, 0.0)
+    assert residency.find((*head, 2_000), 16, 0.0) == {A: 1_600, B: 32 * 16}
+    residency.check_invariants()
+
+
 def test_block_sizes_are_not_mixed(residency):
     residency.store("r1", A, (1, 2), 16, 0.0)
     assert residency.find((1, 2), 64, 0.0) == {}
@@ -56,8 +65,8 @@ def test_a_prediction_ends_with_its_time(residency):
     residency.store("r1", A, (1,), 16, 0.0)
     assert residency.find((1,), 16, 10.0) == {A: 16}
     assert residency.find((1,), 16, 10.1) == {}
-    assert residency.expire(10.1) == 1
     assert len(residency) == 0
+    assert residency.expire(10.1) == 0
 
 
 def test_after_the_first_token_a_prediction_stays_for_a_grace(residency):
@@ -103,6 +112,6 @@ def test_broken_books_are_found():
     residency._max_predictions = 0
     with pytest.raises(AssertionError, match="1 predictions, 0 allowed"):
         residency.check_invariants()
-    residency._by_head = {}
-    with pytest.raises(AssertionError, match="by head"):
+    residency._places = {}
+    with pytest.raises(AssertionError, match="by place"):
         residency.check_invariants()

@@ -124,7 +124,7 @@ def test_tokens_pushed_out_have_the_age_in_which_the_rank_fills():
     rank = make_rank(capacity_tokens=60_000)
     assert build(rank).cache_age_s is None
     rank.recent.record(work_s=1.0, new_tokens=60_000, now_s=100.0)
-    view = build(rank)
+    view = build(rank, now_s=101.0)
     assert view.cache_age_s == 64.0
     assert 0.0 < view.eviction_reuse_ratio <= 0.5
     assert view.resident_tokens == coarse(60_000)

@@ -93,7 +93,9 @@ def test_a_prefill_is_scaled_by_the_pace_of_the_fleet_of_the_worker_and_of_atten
     cold = term.cost_s(query(), view())
     assert term.cost_s(query(prefill_ratio=3.0), view(prefill_ratio=2.0)) == pytest.approx(6 * cold)
     assert term.cost_s(query(attention_ratio=3.0), view()) == pytest.approx(1.0 + 3 * 0.5)
-    assert term.least_s(query(prefill_ratio=3.0), 2.0) == term.cost_s(query(prefill_ratio=3.0), view(prefill_ratio=2.0))
+    assert term.least_s(query(prefill_ratio=3.0), 0, 2.0) == term.cost_s(
+        query(prefill_ratio=3.0), view(prefill_ratio=2.0)
+    )
 
 
 def test_a_step_slows_with_requests_their_tokens_and_how_full_the_cache_is():

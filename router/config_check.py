@@ -1,0 +1,78 @@
+"""`dovecote check-config FILE...`: whether files can be used, before a router is asked to use them.
+
+A file with `workers` is a fleet's, any other a policy's. Every file is looked at; each gets one line. With a
+`policy.file` in it, a fleet's file is good only if that one is.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from router.config import FleetConfig, build_fleet_config
+from router.config_policy import MAX_TEXT_CHARS, PolicyConfig, load_policy_config, parse_config_text
+from router.errors import ConfigError
+from router.policy.catalogue import build_policies
+
+
+def read_text(path: Path) -> str:
+    """A file's text.
+
+    Raises:
+        ConfigError: It cannot be read.
+    """
+    try:
+        with path.open(encoding="utf-8") as file:
+            return file.read(MAX_TEXT_CHARS + 1)
+    except (OSError, UnicodeDecodeError) as error:
+        problem = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
+        raise ConfigError(file_name=str(path), key_path="", value=None, problem=problem, shows_value=False) from error
+
+
+def check_policy(path: Path) -> PolicyConfig:
+    """A policy file that can be used.
+
+    Raises:
+        ConfigError: It cannot.
+    """
+    return check_policy_text(read_text(path), path)
+
+
+def check_policy_text(text: str, path: Path) -> PolicyConfig:
+    """The same for a text that was read.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
+    config = load_policy_config(text, str(path))
+    build_policies(config)
+    return config
+
+
+def resolve_policy_file(fleet: FleetConfig, path: Path | None) -> FleetConfig:
+    """The fleet with the whole path of its policy's file, that file checked; `path` is of the fleet's own file.
+
+    Raises:
+        ConfigError: The policy's file cannot be used.
+    """
+    if fleet.policy.file is None:
+        build_policies(fleet.policy)
+        return fleet
+    named = Path(fleet.policy.file)
+    whole = named if path is None else path.parent / named
+    check_policy(whole)
+    section = fleet.policy.model_copy(update={"file": str(whole.absolute())})
+    return fleet.model_copy(update={"policy": section})
+
+
+def check_file(path: Path, environment: Mapping[str, str]) -> str:
+    """What kind of file it is, in a word.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
+    data: Any = parse_config_text(read_text(path), str(path))
+    if isinstance(data, Mapping) and "workers" in data:
+        resolve_policy_file(build_fleet_config(data, str(path), environment), path)
+        return "fleet"
+    check_policy(path)
+    return "policy"

@@ -1,0 +1,167 @@
+"""What is to be decided: the query, the ranks that may be chosen, and what lies of the prompt where."""
+
+from collections.abc import Mapping, Sequence
+from heapq import nlargest
+
+import msgspec
+
+from router.fleet.tiers import ReuseOption
+from router.placement.attempt import Paces
+from router.placement.heads import HotHeads
+from router.placement.homes import Home
+from router.placement.standings import Pool, Standings
+from router.placement.stimuli import RequestArrived
+from router.placement.views import NO_OVERLAP, Overlap, bound_overlap
+from router.policy.base import HotHead, PlacementQuery, RankView
+from wire.ids import Target
+
+#: Longest prompt or output that is believed.
+MAX_TOKENS = 100_000_000
+#: Holders of the prompt that stand apart from the rest of the fleet: those that hold most.
+MAX_HOLDERS = 16
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What is to be decided, and by which figures."""
+
+    query: PlacementQuery
+    pools: tuple[Pool, ...]
+    excluded: frozenset[Target]
+    #: Tokens of the prompt's head by rank: confirmed, and expected of requests being prefilled.
+    confirmed: Mapping[Target, int]
+    expected: Mapping[Target, int]
+    options: Mapping[Target, tuple[ReuseOption, ...]]
+    #: Share of what is expected that is believed.
+    credit_ratio: float
+    now_s: float
+
+    @property
+    def eligible_count(self) -> int:
+        """Ranks that may be chosen, but for those tried before."""
+        return sum(len(pool.targets) for pool in self.pools)
+
+    def allows(self, target: Target | None) -> bool:
+        """Whether a rank may be chosen."""
+        return target not in self.excluded and any(target in pool.targets for pool in self.pools)
+
+    def find_most(self, target: Target) -> int:
+        """Tokens of the prompt that may lie on a rank at most, its other tiers left out."""
+        return max(self.confirmed.get(target, 0), self.expected.get(target, 0))
+
+    def find_overlap(self, target: Target) -> Overlap:
+        """What lies on a rank."""
+        confirmed, expected = self.confirmed.get(target, 0), self.expected.get(target, 0)
+        if confirmed <= 0 and expected <= 0:
+            return NO_OVERLAP
+        return bound_overlap(
+            confirmed_tokens=confirmed,
+            predicted_tokens=expected,
+            prompt_tokens=self.query.prompt_tokens,
+            credit_ratio=self.credit_ratio,
+        )
+
+    def find_holders(self) -> tuple[list[Target], int]:
+        """Ranks that hold most of the prompt, the most first, and how much any other may hold."""
+        most = self.confirmed
+        if self.expected:
+            most = dict(self.confirmed)
+            for target, tokens in self.expected.items():
+                if tokens > most.get(target, 0):
+                    most[target] = tokens
+        if len(most) <= MAX_HOLDERS:
+            holders, rest = sorted(most, key=most.__getitem__, reverse=True), 0
+        else:
+            holders = nlargest(MAX_HOLDERS, most, key=most.__getitem__)
+            rest = max(0, most[holders[-1]])
+        return [target for target in holders if self.allows(target)], rest
+
+    def view(self, standings: Standings, target: Target) -> RankView:
+        """A rank as the policy sees it for this request."""
+        return standings.view(target, self.find_overlap(target), self.options.get(target, ()))
+
+
+class Inquiry:
+    """Puts the question of an arrival."""
+
+    def __init__(self, *, standings: Standings, paces: Paces, heads: HotHeads) -> None:
+        self._standings = standings
+        self._paces = paces
+        self._heads = heads
+
+    def ask(
+        self,
+        arrival: RequestArrived,
+        pools: tuple[Pool, ...],
+        *,
+        home: Home | None,
+        expected: Mapping[Target, int],
+        live_tokens_mean: float,
+        request_work_s: float,
+        credit_ratio: float,
+        max_copies: int,
+        now_s: float,
+    ) -> Question:
+        """The question.
+
+        Args:
+            arrival: What is placed.
+            pools: Ranks that serve its model.
+            home: Of its conversation, None where there is none that counts.
+            expected: Tokens of its head that siblings being prefilled will leave, by rank.
+            live_tokens_mean: Tokens of live sessions on a rank, on average.
+            request_work_s: Seconds of prefill in a request, on average.
+            credit_ratio: Share of what is expected that is believed.
+            max_copies: Copies of a hot head beyond which one more earns nothing.
+            now_s: When.
+        """
+        at_home = home is not None and home.target not in arrival.excluded
+        at_home = at_home and any(home is not None and home.target in pool.targets for pool in pools)
+        head = None
+        if home is None and arrival.session is not None and arrival.chain_hashes:
+            head = self._find_head(arrival, max_copies, now_s)
+        query = PlacementQuery(
+            request_id=arrival.request_id,
+            prompt_tokens=bound_tokens(arrival.prompt_tokens),
+            expected_output_tokens=bound_tokens(arrival.expected_output_tokens),
+            session=arrival.session,
+            home=home.target if home is not None and at_home else None,
+            home_tokens=home.prompt_tokens if home is not None and at_home else 0,
+            mean_live_tokens=live_tokens_mean,
+            request_work_s=request_work_s,
+            head=head,
+            prefill_ratio=self._paces.prefill.ratio,
+            attention_ratio=self._paces.attention.ratio,
+            decode_ratio=self._paces.decode.ratio,
+        )
+        return Question(
+            query=query,
+            pools=pools,
+            excluded=arrival.excluded,
+            confirmed=arrival.overlaps,
+            expected=expected,
+            options=arrival.options,
+            credit_ratio=credit_ratio,
+            now_s=now_s,
+        )
+
+    def _find_head(self, arrival: RequestArrived, max_copies: int, now_s: float) -> HotHead | None:
+        """The hot head of a session that begins, where some rank has it, but not so many that no copy is wanted."""
+        hot = self._heads.find(arrival.chain_hashes, arrival.chain_block_tokens, now_s)
+        if hot is None:
+            return None
+        holders = [target for target, tokens in arrival.overlaps.items() if tokens >= hot[0]]
+        if not 0 < len(holders) < max_copies:
+            return None
+        waits_s = self._find_waits_s(holders)
+        if not waits_s:
+            return None
+        return HotHead(tokens=hot[0], requests_per_s=hot[1], copies=len(holders), least_wait_s=min(waits_s))
+
+    def _find_waits_s(self, targets: Sequence[Target]) -> list[float]:
+        views = [self._standings.view(target) for target in targets if self._standings.knows(target)]
+        return [view.own_wait_s + view.foreign_wait_s for view in views]
+
+
+def bound_tokens(count: int) -> int:
+    """A count within what is believed."""
+    return min(max(count, 0), MAX_TOKENS)

@@ -1,0 +1,124 @@
+"""Routers that share a fleet: what each placed counts for all, an old word never does."""
+
+import pytest
+
+from router.placement.homes import Homes
+from router.placement.ledger import Ledger, Reservation
+from router.placement.origins import PARTIAL_TTL_S, LedgerPartial, RankPartial, Stamp
+from router.placement.stimuli import HomeTold, PartialTold
+from wire.ids import Target, WorkerId
+
+A, B = (Target(WorkerId(name), 0) for name in "ab")
+
+
+def reserve(ledger, name="r1", target=A, now_s=0.0):
+    ledger.reserve(
+        Reservation(
+            request_id=name,
+            target=target,
+            origin="here",
+            reserved_at_s=now_s,
+            prompt_tokens=4_000,
+            uncached_tokens=1_000,
+            prefill_s=10.0,
+            remaining_prefill_s=10.0,
+            expected_output_tokens=100,
+        )
+    )
+
+
+def partial(token=1, sequence=1, *ranks, origin="there"):
+    return LedgerPartial(origin=origin, stamp=Stamp(token, sequence), ranks=ranks)
+
+
+WAITING = RankPartial(target=A, waiting_s=4.0, waiting_tokens=400, waiting_requests=1, open_tokens=900)
+
+
+def test_what_a_router_placed_is_told_as_its_sums():
+    ledger = Ledger()
+    reserve(ledger)
+    reserve(ledger, "r2", B)
+    ledger.start_decode("r2", 1.0)
+    told = ledger.to_partial(origin="here", stamp=Stamp(3, 7), now_s=2.0)
+    assert (told.origin, told.stamp) == ("here", Stamp(3, 7))
+    assert told.ranks[0] == RankPartial(
+        target=A, waiting_s=8.0, waiting_tokens=800, waiting_requests=1, open_tokens=4_100
+    )
+    assert (told.ranks[1].decoding_requests, told.ranks[1].context_tokens) == (1, 4_000)
+
+
+def test_work_of_another_router_counts_beside_the_own_and_is_done_with_time():
+    ledger = Ledger()
+    reserve(ledger)
+    assert ledger.accept(partial(1, 1, WAITING), 0.0) == {A}
+    totals = ledger.totals(A, 1.0)
+    assert totals.waiting_s == pytest.approx(9.0 + 3.0)
+    assert (totals.waiting_requests, totals.open_tokens) == (2, 5_000)
+    assert ledger.totals(A, 9.0).waiting_s == pytest.approx(1.0)
+    assert ledger.idle_at_s(A) == 10.0
+    assert len(ledger) == 1
+    ledger.check_invariants()
+
+
+def test_a_newer_word_replaces_the_older_and_an_old_one_is_passed_over():
+    ledger = Ledger()
+    ledger.accept(partial(1, 5, WAITING), 0.0)
+    assert ledger.accept(partial(1, 5), 0.0) is None
+    assert ledger.accept(partial(1, 4), 0.0) is None
+    assert ledger.totals(A, 0.0).waiting_requests == 1
+    assert ledger.accept(partial(1, 6), 0.0) == {A}
+    assert ledger.totals(A, 0.0).waiting_requests == 0
+
+
+def test_a_router_that_started_anew_fences_its_former_life_off():
+    ledger = Ledger()
+    ledger.accept(partial(2, 1), 0.0)
+    assert ledger.accept(partial(1, 99, WAITING), 0.0) is None
+    assert ledger.totals(A, 0.0).waiting_requests == 0
+
+
+def test_a_router_that_fell_silent_is_forgotten():
+    ledger = Ledger()
+    ledger.accept(partial(1, 1, WAITING), 0.0)
+    assert ledger.expire(PARTIAL_TTL_S) == frozenset()
+    assert ledger.expire(PARTIAL_TTL_S + 0.1) == {A}
+    assert ledger.totals(A, 40.0).waiting_s == 0.0
+    assert ledger.idle_at_s(A) is None
+
+
+def test_a_home_told_by_another_router_is_taken_unless_this_one_knows_of_a_later_use():
+    there, here = (Homes(idle_ttl_s=60.0, max_homes=9) for _ in range(2))
+    there.settle("s", A, 100.0, prompt_tokens=500)
+    record = there.to_record("s", origin="there", stamp=Stamp(1, 1), now_s=110.0)
+    assert (record.age_s, record.tokens) == (10.0, 500)
+    assert here.accept(record, 5.0)
+    assert here.find("s", 5.0) == A
+    assert not here.accept(record, 5.0)
+    here.settle("s", B, 20.0)
+    older = there.to_record("s", origin="there", stamp=Stamp(1, 2), now_s=130.0)
+    assert not here.accept(older, 21.0)
+    assert here.find("s", 21.0) == B
+
+
+def test_a_home_that_is_not_settled_is_not_told():
+    homes = Homes(idle_ttl_s=60.0, max_homes=9)
+    homes.propose("s", A, "r1", 0.0)
+    assert homes.to_record("s", origin="here", stamp=Stamp(1, 1), now_s=0.0) is None
+    assert homes.to_record("t", origin="here", stamp=Stamp(1, 1), now_s=0.0) is None
+
+
+def test_placement_keeps_away_from_what_another_router_just_loaded(world, ranks):
+    loaded = tuple(RankPartial(target=rank, waiting_s=9.0, waiting_requests=3) for rank in ranks[:3])
+    world.placer.handle(PartialTold(now_s=0.0, partial=partial(1, 1, *loaded)))
+    assert {world.arrive(f"r{n}", prompt_tokens=2_000).target for n in range(6)} == {ranks[3]}
+    world.placer.handle(PartialTold(now_s=0.0, partial=partial(1, 2)))
+    assert world.arrive("next", prompt_tokens=2_000).target != ranks[3]
+
+
+def test_a_session_goes_to_the_home_that_another_router_told(world, ranks):
+    there = Homes(idle_ttl_s=60.0, max_homes=9)
+    there.settle("s\0toy", ranks[1], 0.0, prompt_tokens=20_000)
+    record = there.to_record("s\0toy", origin="there", stamp=Stamp(1, 1), now_s=0.0)
+    world.placer.handle(HomeTold(now_s=0.0, record=record))
+    assert world.home("s") == ranks[1]
+    assert world.arrive("r1", session="s", prompt_tokens=20_500, overlaps={ranks[1]: 20_000}).target == ranks[1]
