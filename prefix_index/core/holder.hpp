@@ -108,6 +108,7 @@ class Holder {
   bool is_plain() const { return commons_.plain[number_] != 0; }
   // Whether full attention on the device has one block size, in all its groups.
   bool has_one_full_size() const { return is_whole_ && counted_.size() == 1; }
+  const Counted* only_counted() const { return has_one_full_size() ? &counted_.front() : nullptr; }
   bool is_rootless() const { return !groups_.empty() && !has_prefix_; }
   // False once a group was seen whose rule is not known.
   bool is_modelled() const { return is_modelled_; }

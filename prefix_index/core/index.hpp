@@ -97,6 +97,7 @@ class Index {
   }
   Views device_views(const Holder& holder) const;
   std::vector<Source> find_sources(const Holder& holder) const;
+  std::pair<std::uint64_t, std::uint64_t> find_settled(const Holder& holder, const Chains& chains) const;
   Pool& pool(const std::string& name, const std::string& model);
   std::size_t pooled_count() const;
   void make_room(std::uint32_t storing, std::size_t before, Delta& delta);

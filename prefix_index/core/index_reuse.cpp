@@ -24,6 +24,23 @@ std::uint64_t Index::find_device_reuse(std::uint32_t number, const Chains& chain
   return find_boundary(open, {tree_, commons_.registry, chains}, limit_tokens, find_grain(views));
 }
 
+// Tokens that all groups of full attention have on the device, by the anchored slot, and the size of their blocks.
+std::pair<std::uint64_t, std::uint64_t> Index::find_settled(const Holder& holder, const Chains& chains) const {
+  const Counted* counted = holder.only_counted();
+  const Chain* chain = counted == nullptr ? nullptr : chains.find(counted->block_tokens);
+  if (chain == nullptr || !tree_.is_settled(counted->slot)) return {1, 0};
+  std::size_t low = 0, high = chain->count;
+  while (low < high) {
+    const std::size_t middle = low + (high - low + 1) / 2;
+    const NodeId node = tree_.find(chain->at(middle - 1));
+    if (node != kNoNode && tree_.is_anchored(node, counted->slot))
+      low = middle;
+    else
+      high = middle - 1;
+  }
+  return {counted->block_tokens, low * std::uint64_t{counted->block_tokens}};
+}
+
 // What a rank reads, nearest first.
 std::vector<Source> Index::find_sources(const Holder& holder) const {
   std::vector<Source> sources{{Reach::kDevice, {&holder.groups(), &holder.believed()}, {kDevice}},
@@ -46,6 +63,7 @@ std::vector<Alternative> Index::find_alternatives(std::uint32_t number, const Ch
   std::vector<Alternative> found;
   if (!holder.is_modelled()) return found;
   const std::vector<Source> sources = find_sources(holder);
+  const std::pair<std::uint64_t, std::uint64_t> settled = find_settled(holder, chains);
   for (const Reach reach : {Reach::kDevice, Reach::kHost, Reach::kPools}) {
     std::vector<Source> near;
     std::vector<const std::deque<Group>*> reported;
@@ -54,7 +72,8 @@ std::vector<Alternative> Index::find_alternatives(std::uint32_t number, const Ch
       near.push_back(source);
       reported.push_back(source.groups.front());
     }
-    const Views views = is_complete(reported) ? make_views(near) : Views{};
+    Views views = is_complete(reported) ? make_views(near) : Views{};
+    for (GroupView& view : views) view.settle(settled.first, settled.second);
     add_alternatives(views, reach, {tree_, commons_.registry, chains}, limit_tokens, found);
   }
   return found;

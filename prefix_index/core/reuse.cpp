@@ -44,25 +44,36 @@ std::uint64_t GroupView::find_hole(const Prompt& prompt, std::uint64_t end_token
   return 0;
 }
 
+void GroupView::settle(std::uint64_t block_tokens, std::uint64_t tokens) {
+  const bool is_alike = std::all_of(shelves_.begin(), shelves_.end(),
+                                    [&](const ShelfView& shelf) { return shelf.block_tokens == block_tokens; });
+  // Only a group that stands on the rank's own device is among those that have them.
+  const bool is_on_device = !shelves_.empty() && shelves_.front().reach == Reach::kDevice;
+  settled_tokens_ = is_alike && is_on_device && is_prefix() ? tokens : 0;
+}
+
 std::uint64_t GroupView::cover(const Prompt& prompt, std::uint64_t limit_tokens) const {
+  if (covered_ && covered_->first == limit_tokens) return covered_->second;
   std::vector<std::uint64_t> sizes;
   for (const ShelfView& shelf : shelves_)
     if (std::find(sizes.begin(), sizes.end(), shelf.block_tokens) == sizes.end()) sizes.push_back(shelf.block_tokens);
   std::sort(sizes.begin(), sizes.end(), std::greater<>());
-  std::uint64_t place = 0;
+  std::uint64_t place = settled_tokens_;
   while (place < limit_tokens) {
     const auto size = std::find_if(sizes.begin(), sizes.end(), [&](std::uint64_t each) {
       return place % each == 0 && find_ending(prompt, place + each, each) != nullptr;
     });
-    if (size == sizes.end()) return place;
+    if (size == sizes.end()) break;
     place += *size;
   }
+  covered_ = {limit_tokens, place};
   return place;
 }
 
 void GroupView::find_loads(const Prompt& prompt, std::uint64_t end_tokens, std::vector<Load>& loads) const {
   std::uint64_t tokens[3] = {0, 0, 0};
-  const std::uint64_t start = prompt.registry.find_start(component(), end_tokens);
+  // What the device has need not be fetched.
+  const std::uint64_t start = std::max(settled_tokens_, prompt.registry.find_start(component(), end_tokens));
   for (std::uint64_t place = end_tokens; place > start;) {
     const ShelfView* shelf = find_ending(prompt, place);
     const std::uint64_t size = shelf == nullptr ? grain_tokens_ : shelf->block_tokens;

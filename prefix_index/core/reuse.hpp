@@ -3,6 +3,8 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "chains.hpp"
@@ -54,6 +56,9 @@ class GroupView {
   std::uint64_t grain_tokens() const { return grain_tokens_; }
   // Shelves of one holder, the largest blocks first.
   void add(const Group& group, const Source& source);
+  // The device has the prompt's first tokens, in blocks of one size. Said once all shelves are there; it saves looking
+  // them up again where the group has no other size.
+  void settle(std::uint64_t block_tokens, std::uint64_t tokens);
 
   // End of the last block that the boundary at `end_tokens` needs and no shelf has; 0 where none lacks.
   std::uint64_t find_hole(const Prompt& prompt, std::uint64_t end_tokens) const;
@@ -74,6 +79,9 @@ class GroupView {
   const Group* group_;
   std::uint64_t grain_tokens_;
   std::vector<ShelfView> shelves_;
+  std::uint64_t settled_tokens_ = 0;
+  //: What was asked last, and its answer: plans ask the same again.
+  mutable std::optional<std::pair<std::uint64_t, std::uint64_t>> covered_;
 };
 
 using Views = std::vector<GroupView>;
