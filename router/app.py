@@ -26,6 +26,7 @@ from router.events import EventFeed
 from router.fleet.agreement import Agreement
 from router.metrics import RouterMetrics
 from router.placement.placer import Placer, PlacerSettings
+from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
 from router.proxy.ports import ProxyLimits, ProxyParts
@@ -62,11 +63,7 @@ class Router:
             policy=acting,
             shadow=shadow,
             rng_seed=rng_seed,
-            settings=PlacerSettings(
-                home_idle_ttl_s=config.sessions.idle_ttl_s,
-                max_homes=config.sessions.max_sessions,
-                max_decisions=config.limits.decisions,
-            ),
+            settings=_make_settings(config),
         )
         self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
         self.fleet = FleetWatch(
@@ -154,6 +151,18 @@ class Router:
             await upstream.close()
             self.prompts.close()
             self.events.stop()
+
+
+def _make_settings(config: FleetConfig) -> PlacerSettings:
+    return PlacerSettings(
+        home_idle_ttl_s=config.sessions.idle_ttl_s,
+        max_homes=config.sessions.max_sessions,
+        max_decisions=config.limits.decisions,
+        limits=tuple(
+            RequestLimit(workers=frozenset(map(WorkerId, limit.workers)), max_requests=limit.max_requests)
+            for limit in config.admission
+        ),
+    )
 
 
 def _make_index(config: FleetConfig) -> PrefixIndex:

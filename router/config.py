@@ -28,12 +28,14 @@ from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerCo
 from router.errors import ConfigError
 
 __all__ = [
-    "MAX_TEXT_CHARS", "CacheConfig", "Coefficients", "EventSource", "EventsMode", "FleetConfig", "LimitsConfig",
-    "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection", "PolicyWeights", "ProbesConfig", "RedisConfig",
-    "SessionsConfig", "ShadowConfig", "TimeoutsConfig", "TokenizerConfig", "WorkerConfig", "build_fleet_config",
-    "describe_schema", "describe_valid", "load_fleet_config",
+    "MAX_TEXT_CHARS", "AdmissionLimit", "CacheConfig", "Coefficients", "EventSource", "EventsMode", "FleetConfig",
+    "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection", "PolicyWeights", "ProbesConfig",
+    "RedisConfig", "SessionsConfig", "ShadowConfig", "TimeoutsConfig", "TokenizerConfig", "WorkerConfig",
+    "build_fleet_config", "describe_schema", "describe_valid", "load_fleet_config",
 ]  # fmt: skip
 
+#: Most workers named in an error.
+MAX_NAMED = 20
 NO_WORKER = "no worker given: use --workers URL or `workers:` in --config"
 
 
@@ -108,6 +110,15 @@ class RedisConfig(ConfigModel):
         raise PydanticCustomError("bad_url", "{problem}", {"key": "url", "value": "(not shown)", "problem": problem})
 
 
+class AdmissionLimit(ConfigModel):
+    """Most requests that some workers may have at once; the next one is refused where no other worker is free."""
+
+    #: Ids of the workers that share the limit; each must be one of `workers`.
+    workers: Annotated[tuple[Text, ...], Field(min_length=1, max_length=10_000)]
+    #: Requests placed there and not ended, over all of them.
+    max_requests: Count
+
+
 class FleetConfig(ConfigModel):
     """The whole of `fleet.yaml`."""
 
@@ -121,6 +132,8 @@ class FleetConfig(ConfigModel):
     timeouts: TimeoutsConfig = TimeoutsConfig()
     probes: ProbesConfig = ProbesConfig()
     sessions: SessionsConfig = SessionsConfig()
+    #: Limits on what workers may have at once; none by default.
+    admission: Annotated[tuple[AdmissionLimit, ...], Field(max_length=1_000)] = ()
     #: None reads every sidecar's own event sockets.
     redis: RedisConfig | None = None
 
@@ -137,6 +150,20 @@ class FleetConfig(ConfigModel):
                     problem = f"the same {what} as workers.{first}; each worker is listed once"
                     context = {"key": f"workers.{place}.{what}", "value": name, "problem": problem}
                     raise PydanticCustomError("duplicate_worker", "{problem}", context)
+        return self
+
+
+    @model_validator(mode="after")
+    def _limits_match_workers(self) -> Self:
+        known = [worker.worker_id for worker in self.workers]
+        for place, limit in enumerate(self.admission):
+            for number, name in enumerate(limit.workers):
+                if name not in known:
+                    problem = f"no worker of that id; {describe_valid(name, known[:MAX_NAMED])}"
+                    key = f"admission.{place}.workers.{number}"
+                    raise PydanticCustomError(
+                        "unmatched_limit", "{problem}", {"key": key, "value": name, "problem": problem}
+                    )
         return self
 
 

@@ -11,6 +11,7 @@
     │   └── LostStateError            410 state_lost
     ├── FleetError                    503 no_worker            always with Retry-After
     │   ├── AllUnhealthyError         503 all_unhealthy
+    │   ├── OverloadedError           503 overloaded
     │   └── PinnedElsewhereError      503 pinned_unavailable
     └── UpstreamError                 502 upstream_error
         ├── UpstreamUnreachableError  502 upstream_unreachable
@@ -169,6 +170,12 @@ class AllUnhealthyError(FleetError):
     """Ranks serve the model, none of them is healthy and taking requests."""
 
     code = "all_unhealthy"
+
+
+class OverloadedError(FleetError):
+    """Every worker that could take the request has as many as it may."""
+
+    code = "overloaded"
 
 
 class PinnedElsewhereError(FleetError):

@@ -1,10 +1,12 @@
 """Which ranks may be chosen for a request, or why there is none."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from router.fleet.view import Fleet
 from router.placement.instructions import RejectReason
+from router.placement.ledger import Ledger
 from router.placement.pins import Pin
+from router.placement.settings import RequestLimit
 from router.placement.standings import Pool
 from router.placement.stimuli import RequestArrived
 from wire.ids import Target
@@ -12,8 +14,18 @@ from wire.ids import Target
 Pools = Mapping[tuple[str, ...], Pool]
 
 
+def find_full(limits: Sequence[RequestLimit], fleet: Fleet, ledger: Ledger, now_s: float) -> frozenset[Target]:
+    """Ranks of workers that have as many requests as they may."""
+    full: set[Target] = set()
+    for limit in limits:
+        targets = [rank.facts.target for rank in fleet.ranks() if rank.facts.target.worker in limit.workers]
+        if sum(ledger.totals(target, now_s).open_requests for target in targets) >= limit.max_requests:
+            full.update(targets)
+    return frozenset(full)
+
+
 def find_pools(pools: Pools, arrival: RequestArrived, pin: Pin | None) -> tuple[Pool, ...]:
-    """Pools that serve the model and have a rank that was not tried; for a pinned request the one rank."""
+    """Pools that serve the model and have a rank that may be chosen; for a pinned request the one rank."""
     serving = [pool for models, pool in pools.items() if arrival.model is None or arrival.model in models]
     excluded = arrival.excluded
     if excluded:
@@ -38,8 +50,8 @@ def _find_pinned(serving: list[Pool], pin: Pin | None) -> Target | None:
     return pin.target if any(pin.target in pool.targets for pool in serving) else None
 
 
-def find_refusal(fleet: Fleet, arrival: RequestArrived, pin: Pin | None) -> RejectReason:
-    """Why no rank may be chosen."""
+def find_refusal(fleet: Fleet, arrival: RequestArrived, pin: Pin | None, full: frozenset[Target]) -> RejectReason:
+    """Why no rank may be chosen. `full` are those left out because of a limit."""
     if not len(fleet):
         return RejectReason.NO_WORKER
     serving = fleet.find_serving(arrival.model)
@@ -47,8 +59,11 @@ def find_refusal(fleet: Fleet, arrival: RequestArrived, pin: Pin | None) -> Reje
         return RejectReason.UNKNOWN_MODEL
     if arrival.pin is not None:
         return _find_pin_refusal(pin)
-    if not any(rank.facts.accepts_requests() for rank in serving):
+    available = [rank.facts.target for rank in serving if rank.facts.accepts_requests()]
+    if not available:
         return RejectReason.ALL_UNHEALTHY
+    if any(target in full for target in available):
+        return RejectReason.OVERLOADED
     return RejectReason.NO_WORKER
 
 

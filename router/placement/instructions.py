@@ -17,6 +17,8 @@ class RejectReason(StrEnum):
     UNKNOWN_MODEL = "unknown_model"
     #: Ranks serve the model, but none is healthy and taking requests.
     ALL_UNHEALTHY = "all_unhealthy"
+    #: Every rank that could take it is at a configured limit.
+    OVERLOADED = "overloaded"
     #: A request of that id is still running.
     DUPLICATE_REQUEST = "duplicate_request"
     #: It rests on state inside an engine that nobody here has heard of.
@@ -32,6 +34,7 @@ REFUSALS = {
     RejectReason.NO_WORKER: "no rank is left that was not tried",
     RejectReason.UNKNOWN_MODEL: "no rank serves the model",
     RejectReason.ALL_UNHEALTHY: "every rank that serves the model is unhealthy or draining",
+    RejectReason.OVERLOADED: "every worker that could take it has as many requests as it may",
     RejectReason.DUPLICATE_REQUEST: "a request of this id is still running",
     RejectReason.UNKNOWN_STATE: "it rests on state of one engine, and no engine is known to have it",
     RejectReason.LOST_STATE: "the engine whose state it rests on is gone",

@@ -11,12 +11,14 @@ the stimulus does not fit, change nothing and are counted: edges race, and a lat
 
 import copy
 
+import msgspec
+
 from router.placement.attempt import Attempt, predict_step_s, record_decode, record_prefill
 from router.placement.books import Books, Charge
 from router.placement.chooser import Answer, Chooser
 from router.placement.clock import PlacementClock
 from router.placement.decision import Decision, DecisionLog
-from router.placement.eligible import find_pools, find_refusal
+from router.placement.eligible import find_full, find_pools, find_refusal
 from router.placement.explain import explain_choice
 from router.placement.following import Following
 from router.placement.homes import Home, is_broken, mark_chain, name_home
@@ -43,7 +45,7 @@ from router.placement.stimuli import (
 )
 from router.policy.base import Policy
 from router.policy.prefill import prefill_s
-from wire.ids import RequestId, SessionId
+from wire.ids import RequestId, SessionId, Target
 
 __all__ = ["MAX_TOKENS", "Placer", "PlacerSettings", "StimulusCounts"]
 
@@ -130,7 +132,8 @@ class Placer:
             reason = RejectReason.DUPLICATE_REQUEST
             return Reject(arrival.request_id, reason, self._refuse(arrival, reason))
         self._books.sweep(now_s)
-        pools, refused = self._find_pools(arrival, now_s)
+        arrival, full = self._leave_out_full(arrival, now_s)
+        pools, refused = self._find_pools(arrival, full, now_s)
         if refused is not None:
             decision = self._refuse(arrival, refused)
             self.decisions.store(decision)
@@ -150,7 +153,8 @@ class Placer:
         """The decision that an arrival would get now, every rank spelled out. Charges and remembers nothing."""
         now_s = self.clock.advance(arrival.now_s)
         self._books.sweep(now_s)
-        pools, refused = self._find_pools(arrival, now_s)
+        arrival, full = self._leave_out_full(arrival, now_s)
+        pools, refused = self._find_pools(arrival, full, now_s)
         if refused is not None:
             return self._refuse(arrival, refused)
         question, home = self._ask(arrival, pools, now_s)
@@ -160,10 +164,19 @@ class Placer:
         chooser = self._ask_with(policy, is_exhaustive=True)
         return self._tell(chooser, arrival, question, chooser.answer(question), home)
 
-    def _find_pools(self, arrival: RequestArrived, now_s: float) -> tuple[tuple[Pool, ...], RejectReason | None]:
+    def _leave_out_full(self, arrival: RequestArrived, now_s: float) -> tuple[RequestArrived, frozenset[Target]]:
+        """The arrival without the ranks that have as many requests as they may, and these."""
+        if not self._settings.limits:
+            return arrival, frozenset()
+        full = find_full(self._settings.limits, self.fleet, self.ledger, now_s) - arrival.excluded
+        return msgspec.structs.replace(arrival, excluded=arrival.excluded | full), full
+
+    def _find_pools(
+        self, arrival: RequestArrived, full: frozenset[Target], now_s: float
+    ) -> tuple[tuple[Pool, ...], RejectReason | None]:
         pin = None if arrival.pin is None else self._books.pins.find(arrival.pin, now_s)
         pools = find_pools(self._books.standings.pools, arrival, pin)
-        return pools, None if pools else find_refusal(self.fleet, arrival, pin)
+        return pools, None if pools else find_refusal(self.fleet, arrival, pin, full)
 
     def _ask(self, arrival: RequestArrived, pools: tuple[Pool, ...], now_s: float) -> tuple[Question, Home | None]:
         """The question, and the session's home whether it counts or not."""

@@ -2,6 +2,15 @@
 
 import msgspec
 
+from wire.ids import WorkerId
+
+
+class RequestLimit(msgspec.Struct, frozen=True, kw_only=True):
+    """Most requests that some workers may have at once."""
+
+    workers: frozenset[WorkerId]
+    max_requests: int
+
 
 class PlacerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Bounds and times of placement."""
@@ -22,6 +31,8 @@ class PlacerSettings(msgspec.Struct, frozen=True, kw_only=True):
     learn_pace: bool = True
     #: Look at every rank at each decision, though most could be passed over; the choice is the same.
     is_exhaustive: bool = False
+    #: What workers may have at once.
+    limits: tuple[RequestLimit, ...] = ()
     #: Name of this router in the ledger, and its fencing token: it grows with each start.
     origin: str = "local"
     fencing_token: int = 1

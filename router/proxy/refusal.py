@@ -8,6 +8,7 @@ from router.errors import (
     DuplicateRequestError,
     FleetError,
     LostStateError,
+    OverloadedError,
     PinnedElsewhereError,
     UnknownModelError,
     UnknownStateError,
@@ -23,8 +24,8 @@ MAX_NAME_CHARS = 100
 
 def refusal(reject: Reject, model: str | None, parts: ProxyParts) -> DovecoteError:
     """The error a client sees for a request that was not placed."""
-    if reject.reason in _PINNED:
-        kind, words = _PINNED[reject.reason]
+    if reject.reason in _PLAIN:
+        kind, words = _PLAIN[reject.reason]
         return kind(words)
     if reject.reason is RejectReason.UNKNOWN_MODEL:
         return unknown_model(model, parts)
@@ -35,8 +36,12 @@ def refusal(reject: Reject, model: str | None, parts: ProxyParts) -> DovecoteErr
     return FleetError(f"no worker can take the request ({_count(parts)}); try again soon")
 
 
-#: Refusals of requests that rest on state inside one engine.
-_PINNED: dict[RejectReason, tuple[Callable[[str], DovecoteError], str]] = {
+#: Refusals that are told in the same words whatever was asked for.
+_PLAIN: dict[RejectReason, tuple[Callable[[str], DovecoteError], str]] = {
+    RejectReason.OVERLOADED: (
+        OverloadedError,
+        "every worker that could take the request has as many as it may; try again soon",
+    ),
     RejectReason.UNKNOWN_STATE: (
         UnknownStateError,
         "no worker here is known to keep the state that this request names",

@@ -4,7 +4,10 @@ from random import Random
 
 import pytest
 
+from router.config import build_fleet_config
+from router.errors import ConfigError
 from router.placement.instructions import Place, RejectReason
+from router.placement.settings import RequestLimit
 from router.placement.stimuli import FleetChanged, Outcome
 from router.sessions.identity import find_session
 from wire.ids import Target, WorkerId
@@ -182,3 +185,24 @@ def test_B14_only_ranks_that_a_worker_really_serves_are_chosen(make_world, polic
     world.fleet(low, 1.0)
     refused = world.arrive("none", 1.0, excluded=frozenset(low))
     assert refused.reason is RejectReason.NO_WORKER
+
+
+def test_B14_two_workers_that_would_own_the_same_ranks_are_refused_at_registration():
+    twice = {"workers": [{"url": "http://a:1", "id": "x", "dp_size": 8}, {"url": "http://b:1", "id": "x"}]}
+    with pytest.raises(ConfigError, match=r"workers\.1\.id: 'x': the same id as workers\.0"):
+        build_fleet_config(twice, "fleet.yaml")
+
+
+def test_B15_a_limit_that_names_no_worker_is_refused_and_one_that_does_holds(make_world):
+    config = {"workers": [{"url": "http://a:1", "id": "w0"}], "admission": [{"workers": ["w"], "max_requests": 3}]}
+    with pytest.raises(ConfigError, match=r"admission\.0\.workers\.0: 'w': no worker of that id; did you mean 'w0'"):
+        build_fleet_config(config, "fleet.yaml")
+    world = make_world(limits=(RequestLimit(workers=frozenset({WorkerId("w0")}), max_requests=3),))
+    world.fleet(workers(1, ranks=2))
+    placed = [world.arrive(f"r{n}") for n in range(4)]
+    assert [isinstance(instruction, Place) for instruction in placed] == [True, True, True, False]
+    assert placed[3].reason is RejectReason.OVERLOADED
+    world.end("r0")
+    assert isinstance(world.arrive("r4"), Place)
+    world.fleet(workers(2, ranks=2))
+    assert {world.arrive(f"s{n}").target.worker for n in range(6)} == {"w1"}
