@@ -5,7 +5,8 @@ from collections.abc import Iterable
 import msgspec
 
 from prefix_index.base import Change
-from wire.events import Event
+from prefix_index.runs import RunOutcome
+from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 
 
 class StreamCounters(msgspec.Struct):
@@ -47,3 +48,14 @@ class StreamCounters(msgspec.Struct):
         self.kinds[kind] = self.kinds.get(kind, 0) + 1
         self.orphans += change.orphaned
         self.unknown_removals += change.unknown_removals
+
+    def record_run(self, run: RunOutcome) -> None:
+        """Batches that were applied in one go."""
+        self.batches += run.payloads
+        for event, count in ((BlockStored, run.stores), (BlockRemoved, run.removals), (AllBlocksCleared, run.clears)):
+            if count:
+                kind = event.__name__
+                self.events += count
+                self.kinds[kind] = self.kinds.get(kind, 0) + count
+        self.orphans += run.orphaned
+        self.unknown_removals += run.unknown_removals

@@ -14,6 +14,7 @@ from prefix_index.base import FEATURES, Alternative, BlockChain, Change, CopyRul
 from prefix_index.components import STANDARD, Registry
 from prefix_index.core_components import CoreComponents
 from prefix_index.layout import GroupLayout, Layout, find_size_bytes
+from prefix_index.runs import RunOutcome
 from wire.dialects import decode_batch
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 from wire.ids import Target
@@ -81,8 +82,8 @@ class NativePrefixIndex:
     blocks. Memory: 25 to 75 bytes a block and holder, at most `max_blocks` of them and `max_holder_blocks` a holder:
     above, those that were not stored for longest are forgotten, whole chains first.
 
-    `RankStream` applies event by event, for what it reports as changed must be told apart by event. Whoever has
-    whole lists of payloads in order (a snapshot, a recording, a mirror) uses `apply_payloads`.
+    `RankStream` applies runs of payloads that simply follow each other in one call each. Whoever has lists of
+    payloads in order and no stream (a recording) uses `apply_payloads`.
     """
 
     supports: ClassVar[frozenset[str]] = FEATURES
@@ -190,6 +191,13 @@ class NativePrefixIndex:
                 self._apply_slowly(holder, listed[done], outcome, with_changes=with_changes)
                 done += 1
         return outcome
+
+    def apply_run(self, holder: Target, payloads: Sequence[bytes], dp_rank: int | None) -> RunOutcome:
+        """See `PayloadRuns`: one native call, the interpreter's lock released while bytes are read."""
+        known = self._holders.get(holder)
+        if known is None:
+            return RunOutcome()
+        return RunOutcome(*self.core.apply_run(known.number, list(payloads), dp_rank))
 
     def store_hashes(
         self, holder: Target, hashes: Sequence[int], *, block_tokens: int, parent: int | None = None

@@ -23,7 +23,7 @@ A live batch that came damaged is asked for once more like a missing one; where 
 copy the damaged one is applied, so that numbering goes on.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic, TypeVar
 
 import msgspec
@@ -144,6 +144,27 @@ class Sequencer(Generic[Batch]):
         else:
             self._open_gap(seq, batch, step)
         return step
+
+    def count_in_order(self, seqs: Sequence[int]) -> int:
+        """How many of the first of these live numbers just go on from the last one applied: one for `on_live_run`.
+
+        None where anything is held back or awaited, or where the next number was seen already.
+        """
+        start = self._next
+        if self.is_recovering or (self._live is not None and start <= self._live):
+            return 0
+        for count, seq in enumerate(seqs):
+            if seq != start + count:
+                return count
+        return len(seqs)
+
+    def on_live_run(self, marks: Sequence[int]) -> None:
+        """As many whole batches as there are marks, found by `count_in_order`, were applied by the caller."""
+        start = self._next
+        self._live = self.applied = start + len(marks) - 1
+        self._snapshots = 0
+        for at in range(max(0, len(marks) - MAX_MARKS), len(marks)):
+            self._remember(start + at, marks[at])
 
     def on_replay(self, seq: int, batch: Batch, *, is_damaged: bool = False, mark: int | None = None) -> Step[Batch]:
         """A batch out of the replay that was asked for last; the live copy of a damaged one counts if it is whole."""

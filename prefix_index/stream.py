@@ -4,7 +4,6 @@ The path decode -> sequence -> index of one (worker, data-parallel rank). No soc
 the edge reads frames, calls one verb, and carries out what the report says.
 """
 
-from collections import deque
 from collections.abc import Iterable, Sequence
 
 import msgspec
@@ -12,18 +11,21 @@ import msgspec
 from prefix_index.base import Change, PrefixIndex
 from prefix_index.counters import StreamCounters
 from prefix_index.due_blocks import DueBlocks
+from prefix_index.lives import Lives
+from prefix_index.runs import RunOutcome, find_runs
 from prefix_index.sequence import Sequencer, Step
+from prefix_index.silence import Silence
 from prefix_index.trust import Trust, find_worst, read_trust
 from wire.dialects import decode_batch
 from wire.events import AllBlocksCleared, BlockStored, Event, EventBatch
-from wire.frames import ReplayEnd, parse_live, parse_replay
+from wire.frames import LiveFrame, ReplayEnd, parse_live, parse_replay
 from wire.ids import Target
 from wire.malformed import Malformed
 from wire.snapshot import BlockRun, SnapshotHeader
 from wire.source_note import SourceNote, read_note
 
-#: Lives of a mirror that ended, whose late batches are left out.
-_MAX_RETIRED = 16
+#: Events that have waited here for so long are late: requests were judged without them.
+LATE_S = 0.5
 
 
 class StreamReport(msgspec.Struct, frozen=True):
@@ -78,16 +80,14 @@ class RankStream:
         self._trust = Trust.LOST
         #: What the source, where it is a mirror, last said of itself.
         self._note: SourceNote | None = None
-        self._incarnation: str | None = None
-        self._retired: deque[str] = deque(maxlen=_MAX_RETIRED)
+        self._lives = Lives(holder.dp_rank)
         self._index = index
-        #: Number by which the engine calls this rank; need not be ours where each engine is one of a larger group.
-        self._named_rank: int | None = None
+        self._runs = find_runs(index)
         #: Header of the snapshot whose records are coming in.
         self._loading: SnapshotHeader | None = None
-        self._half_life_s = due_half_life_s
-        #: When the carrier of the events went; None while it is there.
-        self._silent_since_s: float | None = None
+        #: The carrier of the events is gone; events are here and were not read yet.
+        self._silence = Silence(half_life_s=due_half_life_s)
+        self._lag = Silence(half_life_s=due_half_life_s, grace_s=LATE_S)
         self._due = DueBlocks(limit_s=due_limit_s, half_life_s=due_half_life_s)
         self._sequencer: Sequencer[_Item] = Sequencer(
             replay_available=replay_available, snapshot_available=snapshot_available, max_held=max_held
@@ -100,7 +100,7 @@ class RankStream:
             return Trust.LOST
         levels = [self._trust]
         levels += [Trust.PARTIAL] if self.is_recovering else []
-        levels += [Trust.STALE] if self._due.is_overdue or self._silent_since_s is not None else []
+        levels += [Trust.STALE] if self._due.is_overdue or self._silence.counts or self._lag.counts else []
         levels += [read_trust(self._note.trust)] if self._note is not None else []
         return find_worst(levels)
 
@@ -135,7 +135,11 @@ class RankStream:
         own = find_worst([self._trust, *([read_trust(self._note.trust)] if self._note is not None else [])])
         if self._loading is not None or own in (Trust.STALE, Trust.LOST):
             return 0.0
-        return min(self._due.credit_ratio(now_s), self._silence_ratio(now_s))
+        return min(each.credit_ratio(now_s) for each in (self._due, self._silence, self._lag))
+
+    def lag_s(self, now_s: float) -> float:
+        """How long messages of the rank have been waiting to be read; 0 where none waits."""
+        return self._lag.age_s(now_s)
 
     def wants_snapshot(self, ticket: int) -> bool:
         """Whether the snapshot of this ticket is still awaited."""
@@ -154,7 +158,7 @@ class RankStream:
         item = _Item(decode_batch(frame.payload), read_note(frame.topic))
         if self._is_foreign(item):
             return StreamReport()
-        is_same_life = item.note is not None and item.note.incarnation == self._incarnation
+        is_same_life = item.note is not None and self._lives.knows(item.note)
         is_new_life = self._meet(item.note)
         mark = hash(frame.payload)
         step = self._sequencer.on_live(
@@ -163,6 +167,40 @@ class RankStream:
         if is_new_life:
             step.reset_reason = "new incarnation"
         return self._carry_out(step, now_s)
+
+    def on_live_run(self, messages: Sequence[Sequence[bytes]], now_s: float) -> RunOutcome:
+        """Take in those first messages of the live socket that simply follow what was applied, in one go.
+
+        The outcome says how many: the one after them, or the first where none was taken, is for `on_live`. After it
+        all is as if each had come to `on_live`.
+        """
+        payloads = self._find_run(messages)
+        if not payloads:
+            return RunOutcome()
+        run = self._runs.apply_run(self.holder, payloads, self._lives.named_rank)
+        if run.payloads:
+            self._sequencer.on_live_run([hash(payload) for payload in payloads[: run.payloads]])
+            self.counters.record_run(run)
+            self.last_batch_s = now_s
+            if self._trust is Trust.LOST or run.clears:
+                self._trust = Trust.EXACT
+            if run.stores:
+                self._due.arrive()
+        return run
+
+    def _find_run(self, messages: Sequence[Sequence[bytes]]) -> list[bytes]:
+        """Payloads of the first messages, as long as number and topic promise nothing but more of the same."""
+        read: list[LiveFrame] = []
+        for frames in messages:
+            frame = parse_live(frames)
+            if isinstance(frame, Malformed) or (read and frame.topic != read[0].topic):
+                break
+            read.append(frame)
+        note = read_note(read[0].topic) if read else None
+        if note is not None and (note != self._note or not self._lives.knows(note)):
+            return []
+        count = self._sequencer.count_in_order([frame.seq for frame in read])
+        return [frame.payload for frame in read[:count]]
 
     def on_replay(self, frames: Sequence[bytes], now_s: float) -> StreamReport:
         """A message of the replay asked for last, its end included."""
@@ -174,7 +212,7 @@ class RankStream:
         if isinstance(frame, ReplayEnd):
             return self._carry_out(self._sequencer.on_replay_end(), now_s)
         item = _Item(decode_batch(frame.payload), None if frame.topic is None else read_note(frame.topic))
-        if not self.is_replaying or (item.note is not None and item.note.incarnation in self._retired):
+        if not self.is_replaying or (item.note is not None and self._lives.has_ended(item.note.incarnation)):
             self._sequencer.on_replay_garbled()
             return StreamReport()
         if self._meet(item.note):
@@ -198,15 +236,12 @@ class RankStream:
         if not self.wants_snapshot(ticket) or self._loading is not None:
             return StreamReport()
         applied = self._sequencer.applied
-        is_known_life = header.incarnation == self._incarnation
+        is_known_life = header.incarnation == self._lives.current
         is_old = is_known_life and applied is not None and header.watermark < applied
-        if is_old or header.incarnation in self._retired:
+        if is_old or self._lives.has_ended(header.incarnation):
             return self.on_snapshot_failed(ticket, now_s)
-        if not is_known_life:
-            if self._incarnation is not None:
-                self._retired.append(self._incarnation)
-                self._sequencer.forget_held()
-            self._incarnation = header.incarnation
+        if not is_known_life and self._lives.begin(header.incarnation):
+            self._sequencer.forget_held()
         self._loading = header
         self._index.clear(self.holder)
         return StreamReport()
@@ -251,51 +286,34 @@ class RankStream:
 
     def on_silence(self, now_s: float, *, is_silent: bool) -> None:
         """The carrier of the events is gone, or back: what is known stays, and is believed less the longer it lasts."""
-        if not is_silent:
-            self._silent_since_s = None
-        elif self._silent_since_s is None:
-            self._silent_since_s = now_s
+        self._silence.see(now_s, is_silent=is_silent)
 
-    def _silence_ratio(self, now_s: float) -> float:
-        if self._silent_since_s is None:
-            return 1.0
-        return float(0.5 ** (max(0.0, now_s - self._silent_since_s) / self._half_life_s))
+    def on_lag(self, now_s: float, *, is_behind: bool) -> None:
+        """More messages of the rank were there than are read in one go, or all were read."""
+        self._lag.see(now_s, is_silent=is_behind)
 
     def on_lost(self, now_s: float) -> StreamReport:
         """The worker is gone or was replaced: forget its blocks; a next batch starts anew."""
         self._sequencer.on_lost()
-        self._named_rank = None
+        self._lives.named_rank = None
         return self._carry_out(Step(reset_reason="worker lost"), now_s)
 
     def _is_foreign(self, item: _Item) -> bool:
         """Whether a batch is none of this rank's life: counted and left out."""
-        if item.note is not None and item.note.incarnation in self._retired:
+        if item.note is not None and self._lives.has_ended(item.note.incarnation):
             self.counters.skip(["retired incarnation"])
             return True
-        if self._is_of_another_rank(item.batch):
+        if isinstance(item.batch, EventBatch) and self._lives.is_of_another_rank(item.batch.dp_rank):
             self.counters.skip(["other rank"])
             return True
         return False
 
-    def _is_of_another_rank(self, batch: EventBatch | Malformed) -> bool:
-        """Whether a batch names another rank than the ones before: two ranks publish at one address."""
-        if isinstance(batch, Malformed) or batch.dp_rank is None or batch.dp_rank == self._named_rank:
-            return False
-        if self._named_rank is None or batch.dp_rank == self.holder.dp_rank:
-            self._named_rank = batch.dp_rank
-            return False
-        return True
-
     def _meet(self, note: SourceNote | None) -> bool:
         """Look at whose batch it is; True when a new life begins, which ends all that was known."""
-        if note is None or note.incarnation == self._incarnation:
+        if note is None or self._lives.knows(note) or not self._lives.begin(note.incarnation):
             return False
-        is_new = self._incarnation is not None
-        if self._incarnation is not None:
-            self._retired.append(self._incarnation)
-            self._sequencer.on_lost()
-        self._incarnation = note.incarnation
-        return is_new
+        self._sequencer.on_lost()
+        return True
 
     def _carry_out(self, step: Step[_Item], now_s: float) -> StreamReport:
         if step.reset_reason is not None:

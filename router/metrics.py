@@ -62,6 +62,8 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
     snapshots_failed: int = 0
     #: Times that blocks were due and none came.
     overdue: int = 0
+    #: How long messages have been waiting to be read; 0 where none waits.
+    lag_s: float = 0.0
 
 
 class RankMetrics(msgspec.Struct, frozen=True):
@@ -195,12 +197,15 @@ class _StreamCollector(Collector):
             PREFIX + "stream_trust", "1 for the trust a rank's stream has now.", labels=(*RANK, "trust")
         )
         blocks = GaugeMetricFamily(PREFIX + "index_blocks", "Blocks the index holds for a rank.", labels=RANK)
+        lag = GaugeMetricFamily(
+            PREFIX + "event_lag_seconds", "How long events of a rank have been waiting to be read.", labels=RANK
+        )
         for view in views:
             for word in Trust:
                 trust.add_metric((*rank_labels(view.target), word.value), float(view.trust is word))
             blocks.add_metric(rank_labels(view.target), view.blocks)
-        yield trust
-        yield blocks
+            lag.add_metric(rank_labels(view.target), view.lag_s)
+        yield from (trust, blocks, lag)
 
 
 class _InflightCollector(Collector):

@@ -235,7 +235,10 @@ bool decode_batch(std::string_view payload, Batch& batch) {
   const std::size_t events = reader.array();
   if (events > kMaxEvents) return false;
   for (std::size_t at = 0; at < events && !reader.has_failed(); ++at) EventReader(reader, batch).read();
-  if (fields > 2 && !reader.take_nil()) reader.integer();
+  if (fields > 2 && !reader.take_nil()) {
+    const Reader::Integer rank = reader.integer();
+    batch.dp_rank = {true, rank.is_negative, rank.bits};
+  }
   for (; fields > 3 && !reader.has_failed(); --fields) reader.skip();
   return !reader.has_failed() && reader.is_at_end();
 }

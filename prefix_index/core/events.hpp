@@ -58,6 +58,8 @@ struct Event {
 };
 
 struct Batch {
+  //: Data-parallel rank as the batch says.
+  OptionalNumber dp_rank;
   std::vector<Event> events;
   Room<Name> names;
   Room<std::uint32_t> tokens;
@@ -66,6 +68,7 @@ struct Batch {
   std::deque<std::string> texts;
 
   void clear() {
+    dp_rank = {};
     events.clear();
     names.clear();
     tokens.clear();

@@ -82,6 +82,7 @@ NB_MODULE(_core, module) {
       .def("store_places", &PyIndex::store_places, "holder"_a, "places"_a, "parent"_a.none(), "block_tokens"_a)
       .def("remove_places", &PyIndex::remove_places, "holder"_a, "places"_a)
       .def("apply_payloads", &PyIndex::apply_payloads, "holder"_a, "payloads"_a, "first"_a, "with_changes"_a)
+      .def("apply_run", &PyIndex::apply_run, "holder"_a, "payloads"_a, "rank"_a.none())
       .def("find_reuse", &PyIndex::find_reuse, "chains"_a, "limit_tokens"_a)
       .def("match_count", &PyIndex::match_count, "hashes"_a, "limit"_a, "repeats"_a)
       .def("block_count", &PyIndex::block_count, "holder"_a)

@@ -39,6 +39,10 @@ class PyIndex {
   // Payloads from `first` on until one must be read elsewhere:
   // (next, batches, stores, removals, clears, orphaned, unknown removals, refused, stored, removed).
   nb::tuple apply_payloads(std::uint32_t holder, nb::list payloads, std::size_t first, bool with_changes);
+  // Payloads up to the first that must be read elsewhere, or that names another rank than `rank`: (how many, stores,
+  // removals, clears, orphaned, unknown removals, refused, stored, removed, gained, lost), the last four as places in
+  // the order of the changes.
+  nb::tuple apply_run(std::uint32_t holder, nb::list payloads, std::optional<std::int64_t> rank);
   // Chains are tuples (block tokens, hashes, tokens of the whole prompt); the first of a size counts.
   nb::dict find_reuse(nb::list chains, std::size_t limit_tokens);
   // (reach, reused tokens, window tokens, replayed tokens, ((group, component, reach, tokens), ...)) each.

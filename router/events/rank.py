@@ -19,6 +19,9 @@ from wire.block_hash import namespace_seed
 from wire.events import BlockStored, Medium
 from wire.snapshot import BlockRun, SnapshotHeader, SnapshotPart
 
+#: Messages taken in at once, at most, and bytes of them, at least.
+MAX_RUN_MESSAGES = 256
+LEAST_RUN_BYTES = 16_384
 #: What a reset looks like to those who ask what changed.
 CLEARED = Change(cleared=True)
 
@@ -83,8 +86,11 @@ class FedRank:
             self._stream.counters = before.counters
         #: Sockets of this rank are being opened (again): what older ones still deliver is not its own.
         self.is_waiting_for_sockets = True
-        #: Records of a snapshot to take over at once; the table's, which measures.
+        #: Records of a snapshot, and bytes of live messages, to take over at once; the table's, which measures.
         self.records_a_hold = 64
+        self.bytes_a_hold = LEAST_RUN_BYTES
+        #: Live messages to try at once.
+        self._run_messages = MAX_RUN_MESSAGES
         #: When a running replay is given up; None while none runs.
         self.deadline_s: float | None = None
 
@@ -117,6 +123,18 @@ class FedRank:
     def on_live(self, frames: Sequence[bytes], now_s: float) -> Wish | None:
         """A live message."""
         return self._take(self._stream.on_live(frames, now_s), now_s)
+
+    def on_live_run(self, messages: Sequence[Sequence[bytes]], now_s: float) -> tuple[int, Wish | None]:
+        """The first of these live messages: how many were taken in, at least one."""
+        run = self._stream.on_live_run(messages[: self._run_messages], now_s)
+        if not run.payloads:
+            # As many as were in vain are not tried again for every single message.
+            self._run_messages = 1
+            return 1, self.on_live(messages[0], now_s)
+        self._run_messages = min(2 * max(self._run_messages, run.payloads), MAX_RUN_MESSAGES)
+        self.changes.record_run(run, now_s)
+        self.is_tiered = self.is_tiered or bool(run.gained or run.lost)
+        return run.payloads, None
 
     def on_replay(self, frames: Sequence[bytes], now_s: float) -> Wish | None:
         """A message of the replay socket."""
@@ -175,13 +193,17 @@ class FedRank:
         """What carries the events cannot be reached, or can be again; says nothing of the engine."""
         self._stream.on_silence(now_s, is_silent=is_silent)
 
+    def on_lag(self, now_s: float, *, is_behind: bool) -> None:
+        """More messages were there than are read in one go, or all were read."""
+        self._stream.on_lag(now_s, is_behind=is_behind)
+
     def on_lost(self, now_s: float) -> None:
         """The worker, or the connection to it, is gone: no credit until events come again."""
         self.deadline_s = None
         if not self._stream.is_fresh:
             self._take(self._stream.on_lost(now_s), now_s)
 
-    def to_view(self) -> StreamView:
+    def to_view(self, now_s: float) -> StreamView:
         """What metrics and the workers page show."""
         counters = self.counters
         return StreamView(
@@ -200,6 +222,7 @@ class FedRank:
             snapshots_loaded=counters.snapshots_loaded,
             snapshots_failed=counters.snapshots_failed,
             overdue=counters.overdue,
+            lag_s=self._stream.lag_s(now_s),
         )
 
     def _is_of_this_rank(self, header: SnapshotHeader) -> bool:

@@ -26,7 +26,7 @@ RETRY_S = 0.5
 #: Longest that the thread waits for entries, so that commands and deadlines are seen in time.
 _BLOCK_MS = 100
 #: Entries read of one stream before the others get their turn.
-_ENTRIES_A_TURN = 64
+_ENTRIES_A_TURN = 256
 
 
 class RankTable(Protocol):
@@ -35,8 +35,11 @@ class RankTable(Protocol):
     def on_opened(self, source: RankSource) -> None:
         """The stream of a rank is read."""
 
-    def on_frames(self, target: Target, frames: Sequence[bytes], *, is_replay: bool) -> Wish | None:
-        """A message came."""
+    def on_live(self, target: Target, messages: Sequence[Sequence[bytes]]) -> tuple[int, Wish | None]:
+        """Messages came: how many of the first were taken in."""
+
+    def on_lag(self, target: Target, *, is_behind: bool) -> None:
+        """More messages were there than were read, or all were read."""
 
     def on_connection(self, target: Target, *, lost: bool, stands: bool) -> Wish | None:
         """The stream is read from its beginning."""
@@ -81,6 +84,8 @@ class RedisThread:
         self._sources: dict[str, RankSource] = {}
         #: Id of the last entry read of each stream; absent before the first look at it.
         self._read: dict[str, bytes] = {}
+        #: Streams that had more than is read in a turn when they were read last.
+        self._behind: set[str] = set()
         self._is_away = False
 
     @property
@@ -155,6 +160,7 @@ class RedisThread:
         for name in [name for name, source in self._sources.items() if source.target == target]:
             del self._sources[name]
             self._read.pop(name, None)
+            self._behind.discard(name)
 
     def _ask(self, target: Target, wish: Wish | None) -> None:
         if wish is not None and wish.snapshot is not None:
@@ -171,24 +177,37 @@ class RedisThread:
             self._ending.wait(_BLOCK_MS / 1e3)
             return
         places: dict[Any, Any] = dict(self._read)
-        for name, entries in _as_streams(client.xread(places, count=_ENTRIES_A_TURN, block=_BLOCK_MS)):
+        told = _as_streams(client.xread(places, count=_ENTRIES_A_TURN, block=_BLOCK_MS))
+        for name, entries in told:
             self._take(name, entries)
+        for name in self._behind & self._sources.keys() - {name for name, _ in told}:
+            self._see_lag(name, is_behind=False)
 
     def _take(self, name: str, entries: Sequence[tuple[bytes, Any]]) -> None:
         source = self._sources.get(name)
-        if source is None:
+        if source is None or not entries:
             return
-        for entry_id, fields in entries:
-            self._read[name] = entry_id
-            frames = read_entry(entry_id, fields)
+        self._read[name] = entries[-1][0]
+        # What is no batch is counted as a message of no form.
+        read = (read_entry(entry_id, fields) for entry_id, fields in entries)
+        messages: Sequence[Sequence[bytes]] = [[b""] if isinstance(each, Malformed) else each for each in read]
+        self._see_lag(name, is_behind=len(messages) == _ENTRIES_A_TURN)
+        while messages:
             try:
-                # What is no batch is counted as a message of no form.
-                known = [b""] if isinstance(frames, Malformed) else frames
-                self._ask(source.target, self._table.on_frames(source.target, known, is_replay=False))
+                taken, wish = self._table.on_live(source.target, messages)
             except Exception:  # noqa: BLE001
                 # One rank's defect must not end the streams of all others.
                 _log.exception("event_stream_failed stream=%s", name)
                 self._table.on_defect(source.target)
+                taken, wish = 1, None
+            self._ask(source.target, wish)
+            messages = messages[taken:]
+
+    def _see_lag(self, name: str, *, is_behind: bool) -> None:
+        """Tell of streams that are behind, and once of those that are not any more."""
+        if is_behind or name in self._behind:
+            self._table.on_lag(self._sources[name].target, is_behind=is_behind)
+        (self._behind.add if is_behind else self._behind.discard)(name)
 
 
 def _find_start(client: "redis.Redis", name: str) -> bytes:

@@ -2,18 +2,22 @@
 
 Opens, polls, reads and closes; what a message means is its ranks' business (`RankTable`), which may wish for a replay
 or a snapshot. A socket that fails loses its rank's credit, never the thread.
+
+Reads in rounds: of every socket that has something, a share of what a round may take, all at once. What comes faster
+than that waits in the sockets, bounded (`link.QUEUE_MESSAGES`); beyond, the publisher drops and a gap is mended.
 """
 
 import logging
 import queue
 import socket
 import threading
+import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import zmq
 
-from router.events.link import RankLink, read_frames
+from router.events.link import RankLink, read_messages
 from router.events.rank import Wish
 from router.fleet.source import RankSource
 from wire.ids import Target, WorkerId
@@ -22,6 +26,15 @@ _log = logging.getLogger("dovecote.events")
 #: Longest sleep of the thread, so that deadlines are seen in time.
 _POLL_S = 0.2
 _REOPEN_PAUSE_S = 0.2
+#: Pause between two looks at deadlines.
+_EXPIRE_S = 0.05
+#: Pause after a round that read something, in times of the round, and its bounds: what comes meanwhile is taken in
+#: together, which costs a fraction, and requests have the interpreter. Events are later by so much at most.
+_PAUSE_ROUNDS = 4.0
+_LEAST_PAUSE_S, _MOST_PAUSE_S = 0.001, 0.01
+#: Messages read in a round, and of one socket in each round at least and at most.
+MESSAGES_A_ROUND = 1_024
+_LEAST_MESSAGES, _MOST_MESSAGES = 16, 256
 
 
 class RankTable(Protocol):
@@ -32,6 +45,12 @@ class RankTable(Protocol):
 
     def on_frames(self, target: Target, frames: Sequence[bytes], *, is_replay: bool) -> Wish | None:
         """A message came."""
+
+    def on_live(self, target: Target, messages: Sequence[Sequence[bytes]]) -> tuple[int, Wish | None]:
+        """Live messages came: how many of the first were taken in."""
+
+    def on_lag(self, target: Target, *, is_behind: bool) -> None:
+        """More messages were there than were read, or all were read."""
 
     def on_connection(self, target: Target, *, lost: bool, stands: bool) -> Wish | None:
         """The connection was lost, or stands (again)."""
@@ -81,6 +100,12 @@ class SocketThread:
         #: Ranks whose sockets could not be opened, and when to try again.
         self._refused: dict[Target, tuple[RankSource, float]] = {}
         self._owners: dict[Any, tuple[Target, str]] = {}
+        #: Messages of one socket in this round, and ranks of which live ones were read.
+        self._share = MESSAGES_A_ROUND
+        self._heard: set[Target] = set()
+        #: Ranks whose sockets had more than their share when they were read last.
+        self._behind: set[Target] = set()
+        self._expire_at_s = 0.0
 
     @property
     def is_alive(self) -> bool:
@@ -129,13 +154,25 @@ class SocketThread:
         self._poller.register(self._woken, zmq.POLLIN)
         try:
             while not self._stopping:
-                for ready, _ in self._poller.poll(int(_POLL_S * 1_000)):
-                    self._serve(ready)
-                self._expire()
+                self._go_round()
         finally:
             for target in list(self._links):
                 self._close(target)
             context.destroy(linger=0)
+
+    def _go_round(self) -> None:
+        ready = self._poller.poll(int(_POLL_S * 1_000))
+        self._share = min(max(_LEAST_MESSAGES, MESSAGES_A_ROUND // max(1, len(ready))), _MOST_MESSAGES)
+        began_s = self._clock()
+        self._heard.clear()
+        for watched, _ in ready:
+            self._serve(watched)
+        for target in self._behind - self._heard:
+            self._see_lag(target, is_behind=False)
+        self._expire()
+        if self._heard:
+            took_s = self._clock() - began_s
+            time.sleep(min(max(_PAUSE_ROUNDS * took_s, _LEAST_PAUSE_S), _MOST_PAUSE_S))
 
     def _serve(self, ready: Any) -> None:
         if ready == self._woken.fileno():
@@ -157,14 +194,32 @@ class SocketThread:
         if kind == "monitor":
             self._read_monitor(target, link)
             return
-        source = link.events if kind == "events" else link.replay
-        if source is None:
-            return
-        for frames in read_frames(source):
-            wish = self._table.on_frames(target, frames, is_replay=kind == "replay")
+        if kind == "events":
+            self._read_live(target, link)
+        elif link.replay is not None:
+            self._read_replay(target, link.replay)
+
+    def _read_live(self, target: Target, link: RankLink) -> None:
+        messages: Sequence[Sequence[bytes]] = read_messages(link.events, self._share)
+        self._heard.add(target)
+        self._see_lag(target, is_behind=len(messages) == self._share)
+        while messages:
+            taken, wish = self._table.on_live(target, messages)
             self._ask(target, wish)
-            if wish is not None and kind == "replay":
+            messages = messages[taken:]
+
+    def _read_replay(self, target: Target, source: "zmq.Socket[bytes]") -> None:
+        for frames in read_messages(source, self._share):
+            wish = self._table.on_frames(target, frames, is_replay=True)
+            self._ask(target, wish)
+            if wish is not None:
                 return
+
+    def _see_lag(self, target: Target, *, is_behind: bool) -> None:
+        """Tell of ranks that are behind, and once of those that are not any more."""
+        if is_behind or target in self._behind:
+            self._table.on_lag(target, is_behind=is_behind)
+        (self._behind.add if is_behind else self._behind.discard)(target)
 
     def _read_monitor(self, target: Target, link: RankLink) -> None:
         lost, stands = link.read_news()
@@ -192,6 +247,9 @@ class SocketThread:
     def _expire(self) -> None:
         """Give up replays that are overdue, and try again where one, or a socket, was given up long ago."""
         now_s = self._clock()
+        if now_s < self._expire_at_s:
+            return
+        self._expire_at_s = now_s + _EXPIRE_S
         for source, retry_at_s in list(self._refused.values()):
             if retry_at_s <= now_s:
                 self._open(source)

@@ -12,7 +12,7 @@ import msgspec
 from prefix_index.base import Alternative, BlockChain, PrefixIndex, Reach
 from prefix_index.trust import Trust
 from router.events.changes import Evidence
-from router.events.rank import FedRank, Wish
+from router.events.rank import LEAST_RUN_BYTES, FedRank, Wish
 from router.events.turnstile import Turnstile
 from router.fleet.source import RankSource
 from router.fleet.tiers import ReuseOption
@@ -24,6 +24,8 @@ from wire.snapshot import CHUNK_RECORDS, SnapshotPart, cut_runs
 #: of records follows from the hold before.
 HOLD_S = 0.001
 LEAST_RECORDS = 16
+#: Most bytes of live messages in one hold.
+MAX_RUN_BYTES = 262_144
 #: Ranks whose other ways to serve a prompt are looked up, those that hold most of it first: each costs a walk.
 MAX_OPTION_RANKS = 32
 #: Longest that looking them up may hold up a decision; what would take longer is left out.
@@ -210,7 +212,7 @@ class FedRanks:
     def to_views(self) -> list[StreamView]:
         """Every rank's stream as it is now."""
         with self._lock:
-            return [rank.to_view() for _, rank in sorted(self._ranks.items())]
+            return [rank.to_view(self._clock()) for _, rank in sorted(self._ranks.items())]
 
     # What the threads tell
 
@@ -230,6 +232,27 @@ class FedRanks:
             wish = (rank.on_replay if is_replay else rank.on_live)(frames, self._clock())
             self._note_tiers(target, rank)
             return wish
+
+    def on_live(self, target: Target, messages: Sequence[Sequence[bytes]]) -> tuple[int, Wish | None]:
+        """Live messages came: how many of the first were taken in, within some `HOLD_S`."""
+        with self._lock:
+            rank = self._ranks.get(target)
+            if rank is None or rank.is_waiting_for_sockets:
+                return len(messages), None
+            began_s = self._clock()
+            taken, wish = rank.on_live_run(cut_messages(messages, rank.bytes_a_hold), began_s)
+            took_s = self._clock() - began_s
+            self._note_tiers(target, rank)
+            if taken > 1:
+                rank.bytes_a_hold = max(LEAST_RUN_BYTES, _scale(rank.bytes_a_hold, took_s, MAX_RUN_BYTES))
+        return taken, wish
+
+    def on_lag(self, target: Target, *, is_behind: bool) -> None:
+        """More messages of a rank were there than are read in one go, or all were read."""
+        with self._lock:
+            rank = self._ranks.get(target)
+            if rank is not None:
+                rank.on_lag(self._clock(), is_behind=is_behind)
 
     def on_connection(self, target: Target, *, lost: bool, stands: bool) -> Wish | None:
         """The connection was lost, or stands (again)."""
@@ -293,7 +316,7 @@ class FedRanks:
                 ask(wish)
             start += size
             if isinstance(part, tuple):
-                size = _find_size(size, took_s)
+                size = max(LEAST_RECORDS, _scale(size, took_s, CHUNK_RECORDS))
         rank.records_a_hold = size
         return rank.wants_snapshot(ticket)
 
@@ -302,10 +325,18 @@ class FedRanks:
             self._tiered.add(target)
 
 
-def _find_size(size: int, took_s: float) -> int:
-    """Records for the next hold: towards those that take `HOLD_S`, at most twice as many at once."""
-    wanted = int(size * min(2.0, HOLD_S / max(took_s, 1e-9)))
-    return min(max(wanted, LEAST_RECORDS), CHUNK_RECORDS)
+def _scale(size: int, took_s: float, most: int) -> int:
+    """Size for the next hold: towards what takes `HOLD_S`, at most twice as much at once."""
+    return min(int(size * min(2.0, HOLD_S / max(took_s, 1e-9))), most)
+
+
+def cut_messages(messages: Sequence[Sequence[bytes]], size_bytes: int) -> Sequence[Sequence[bytes]]:
+    """The first messages within a size, at least one."""
+    for count, frames in enumerate(messages):
+        size_bytes -= sum(map(len, frames))
+        if size_bytes < 0:
+            return messages[: max(1, count)]
+    return messages
 
 
 def _to_option(way: Alternative) -> ReuseOption:

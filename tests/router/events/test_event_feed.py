@@ -10,6 +10,7 @@ from publisher_fake import BLOCK_TOKENS, Publisher, removed, stored, tokens
 from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
 from prefix_index.trust import Trust
 from router.events import EventFeed, FeedLimits, RankSource
+from router.events.link import read_messages
 from router.metrics import RouterMetrics
 from tests.ports import take_port
 from wire.block_hash import namespace_seed
@@ -340,3 +341,46 @@ def test_a_rank_that_moves_keeps_its_counters_and_starts_without_credit(fleet):
     view = fleet.view()
     assert view.events["BlockStored"] == 2
     assert view.resets == 1
+
+
+def test_a_flood_is_read_whole_in_order_and_ends_exact(fleet):
+    engine = fleet.publisher()
+    fleet.follow(engine)
+    fleet.wait_until_connected(engine)
+    engine.start()
+    for number in range(5_000):
+        engine.publish(stored(0, 1 + number % 4) if number % 5 else removed(3))
+    engine.publish(stored(0, 4))
+    wait_until(lambda: fleet.view().last_seq == 5_001)
+    view = fleet.view()
+    assert (view.batches, view.gaps, view.trust, view.lag_s) == (5_002, 0, Trust.EXACT, 0.0)
+    assert fleet.reuse() == 16
+
+
+def test_what_a_flood_lost_in_full_queues_is_replayed(fleet):
+    engine = fleet.publisher()
+    fleet.follow(engine)
+    fleet.wait_until_connected(engine)
+    engine.start()
+    for number in range(3_000):
+        engine.publish(stored(0, 1 + number % 4), lost=1_000 <= number < 1_500)
+    wait_until(lambda: fleet.view().last_seq == 3_000 and fleet.view().trust is Trust.EXACT)
+    assert (fleet.view().batches, fleet.view().losses) == (3_001, 0)
+
+
+def test_messages_come_out_of_a_socket_frame_by_frame_as_they_were_sent():
+    context = zmq.Context()
+    there, here = context.socket(zmq.PAIR), context.socket(zmq.PAIR)
+    here.connect(f"tcp://127.0.0.1:{there.bind_to_random_port('tcp://127.0.0.1')}")
+    sent = [[b"x"] * frames for frames in (1, 3, 2, 5, 3, 3)]
+    for message in sent:
+        there.send_multipart(message)
+    read = []
+    wait_until(lambda: read.extend(read_messages(here, 2)) or len(read) >= len(sent))
+    assert read == sent
+    assert read_messages(here, 2) == []
+    there.send_multipart([b"a"])
+    there.send_multipart([b"b"])
+    assert here.poll(5_000)
+    assert len(read_messages(here, 1)) == 1
+    context.destroy(linger=0)

@@ -1,6 +1,9 @@
 """One rank between its sockets and the index, without sockets: time limits and the catch-up."""
 
+import pytest
+
 from prefix_index import NaivePrefixIndex
+from prefix_index.stream import LATE_S
 from prefix_index.trust import Trust
 from router.events.link import RankSource
 from router.events.rank import FedRank, Wish
@@ -55,7 +58,7 @@ def test_a_catch_up_with_an_absurd_number_does_not_silence_the_live_stream():
     rank.on_live(live(0), 0.0)
     rank.on_live(live(1), 0.0)
     rank.on_replay(encode_replay_end(), 0.0)
-    assert (rank.trust, rank.to_view().last_seq) == (Trust.EXACT, 1)
+    assert (rank.trust, rank.to_view(0.0).last_seq) == (Trust.EXACT, 1)
 
 
 def test_live_batches_that_the_catch_up_brought_change_nothing():
@@ -67,3 +70,17 @@ def test_live_batches_that_the_catch_up_brought_change_nothing():
         rank.on_live(live(seq), 0.0)
     rank.on_replay(encode_replay_end(), 0.0)
     assert (rank.counters.batches, rank.counters.resets) == (4, 0)
+
+
+def test_a_rank_whose_messages_wait_too_long_is_stale_and_credited_less_and_less():
+    rank = fed_rank()
+    rank.on_live(live(0), 0.0)
+    rank.on_lag(1.0, is_behind=True)
+    rank.on_lag(1.0 + LATE_S / 2, is_behind=True)
+    assert (rank.trust, rank.to_view(1.3).lag_s) == (Trust.EXACT, pytest.approx(0.3))
+    rank.on_lag(1.0 + LATE_S, is_behind=True)
+    assert rank.trust is Trust.STALE
+    assert rank.credit_ratio(1.0 + LATE_S) == 1.0
+    assert rank.credit_ratio(1.0 + LATE_S + 30.0) == pytest.approx(0.5)
+    rank.on_lag(40.0, is_behind=False)
+    assert (rank.trust, rank.credit_ratio(40.0), rank.to_view(40.0).lag_s) == (Trust.EXACT, 1.0, 0.0)

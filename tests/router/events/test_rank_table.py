@@ -1,10 +1,15 @@
 """What requests ask of all ranks at once: hybrid ways to serve a prompt, corrections, namespaces."""
 
+from itertools import count
+
 from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
 from prefix_index.layout import GroupLayout, Layout
-from router.events.table import MAX_OPTION_RANKS, OPTIONS_S, FedRanks, FeedLimits, WalkCost
+from prefix_index.trust import Trust
+from router.events.rank import LEAST_RUN_BYTES
+from router.events.table import MAX_OPTION_RANKS, OPTIONS_S, FedRanks, FeedLimits, WalkCost, cut_messages
 from router.fleet.source import RankSource
 from router.fleet.tiers import ReuseOption
+from router.metrics import RouterMetrics
 from wire.block_hash import namespace_seed
 from wire.dialects import sglang, vllm
 from wire.events import BlockRemoved, BlockStored, EventBatch, Medium
@@ -141,3 +146,52 @@ def test_what_a_window_group_lost_is_evidence():
     assert evidence.lost == {chain().hashes[5]}
     assert (evidence.gained, evidence.removed) == (frozenset(), frozenset())
     assert [way.window_tokens for way in table.options(rank)]
+
+
+def messages_of(count, first=0):
+    payload = vllm.encode_batch(EventBatch(ts_s=1.0, events=(stored(0, 4),)), "0.32")
+    return [encode_live("", first + number, payload) for number in range(count)]
+
+
+def test_live_messages_of_one_hold_are_as_many_as_took_its_time_the_last_time():
+    # Each look at the clock is a tenth of a second later: every hold seems to take far too long.
+    ticks = count()
+    ranks = FedRanks(NaivePrefixIndex(), FeedLimits(), clock=lambda: next(ticks) / 10)
+    source = RankSource(target=Target(WorkerId("a"), 0), model=MODEL, endpoint="tcp://h:1")
+    ranks.put(source)
+    ranks.on_opened(source)
+    held, waiting = [], messages_of(2_000)
+    while waiting:
+        taken, wish = ranks.on_live(source.target, waiting)
+        assert wish is None
+        held.append(taken)
+        waiting = waiting[taken:]
+    size_bytes = sum(map(len, messages_of(1)[0]))
+    assert max(held) * size_bytes <= LEAST_RUN_BYTES
+    assert ranks.find_trust(source.target) is Trust.EXACT
+
+
+def test_a_message_larger_than_a_hold_is_taken_alone():
+    messages = messages_of(3)
+    assert cut_messages(messages, 1) == messages[:1]
+    assert cut_messages(messages, 2 * sum(map(len, messages[0]))) == messages[:2]
+    assert cut_messages(messages, 10**9) == messages
+
+
+def test_messages_of_a_rank_that_waits_for_new_sockets_are_none():
+    table = Table()
+    rank = table.follow("a")
+    table.ranks.lose(rank)
+    assert table.ranks.on_live(rank, messages_of(3)) == (3, None)
+    assert table.ranks.to_views()[0].batches == 0
+
+
+def test_the_lag_of_a_rank_is_on_the_metrics_page():
+    now_s = [5.0]
+    ranks = FedRanks(NaivePrefixIndex(), FeedLimits(), clock=lambda: now_s[0])
+    ranks.put(RankSource(target=Target(WorkerId("a"), 0), model=MODEL, endpoint="tcp://h:1"))
+    ranks.on_lag(Target(WorkerId("a"), 0), is_behind=True)
+    now_s[0] = 7.5
+    metrics = RouterMetrics()
+    metrics.watch_streams(ranks.to_views)
+    assert 'dovecote_router_event_lag_seconds{dp_rank="0",worker="a"} 2.5' in metrics.to_text().decode()
