@@ -13,7 +13,7 @@ from typing import Any
 
 from fastapi import FastAPI
 
-from prefix_index import NaivePrefixIndex, PrefixIndex, make_index
+from prefix_index import make_index
 from prefix_index.hashing import native_available
 from router.config import FleetConfig
 from router.config_check import check_policy
@@ -50,7 +50,7 @@ class Router:
         self.config = config
         self.metrics = RouterMetrics()
         self.events = EventFeed(
-            _make_index(config),
+            make_index(),
             redis_url=None if config.redis is None else config.redis.url,
             on_reconnect=self._report_reconnect,
         )
@@ -163,15 +163,6 @@ def _make_settings(config: FleetConfig) -> PlacerSettings:
             for limit in config.admission
         ),
     )
-
-
-def _make_index(config: FleetConfig) -> PrefixIndex:
-    """The fastest index that can do what the fleet needs."""
-    index = make_index()
-    if "dump" in index.supports or not any(worker.sidecar for worker in config.workers):
-        return index
-    _log.warning("native_index_unused reason='it takes no snapshots of sidecars'")
-    return NaivePrefixIndex()
 
 
 class _LateUpstream:

@@ -49,6 +49,9 @@ class EngineSpec(msgspec.Struct, frozen=True, kw_only=True):
     prefill_chunk_tokens: int = 512
     #: Whether decode tokens count against `prefill_chunk_tokens`, as under vLLM's limit of batched tokens.
     decode_shares_chunk: bool = False
+    #: Whether a request is admitted when its known tokens just fit, as vLLM does; else a page is left for the next
+    #: tokens of each that runs, so that fewer have to give theirs back.
+    admits_tightly: bool = False
     #: Tokens that a prompt's id stands for: 1 for token ids; `page_tokens` where prompts are lists of block ids, as in
     #: traces. The cache then knows pages by those ids, and the ids of generated tokens are not kept.
     id_tokens: int = 1

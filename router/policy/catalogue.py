@@ -16,6 +16,9 @@ from router.policy.power_of_two import PowerOfTwo
 from router.policy.prefix_threshold import PrefixThreshold, PrefixThresholdSettings
 from router.policy.weighted_scores import WeightedScores, WeightedScoresSettings
 
+#: Largest value of a baseline's knob.
+MAX_KNOB = 1e9
+
 BASELINES: dict[PolicyName, Callable[[Coefficients], Policy]] = {
     PolicyName.ROUND_ROBIN: RoundRobin,
     PolicyName.RANDOM: Random,
@@ -65,18 +68,26 @@ def read_settings(form: type[msgspec.Struct], name: PolicyName, settings: Mappin
     """Knobs of a baseline as its struct; numbers may be text.
 
     Raises:
-        ConfigError: a knob is unknown, or its value is not of its kind or not finite.
+        ConfigError: a knob is unknown, or its value is not of its kind, negative, or no number.
     """
     for key in settings:
         if key not in form.__struct_fields__:
             problem = f"unknown; {describe_valid(key, form.__struct_fields__)}"
             raise ConfigError(file_name="policy catalogue", key_path=f"{name.value}.{key}", value=key, problem=problem)
     try:
-        return msgspec.convert(dict(settings), form, strict=False)
+        known = msgspec.convert(dict(settings), form, strict=False)
     except msgspec.ValidationError as error:
         raise ConfigError(
             file_name="policy catalogue", key_path=name.value, value=dict(settings), problem=str(error)
         ) from None
+    for key in form.__struct_fields__:
+        value = getattr(known, key)
+        if not 0 <= value <= MAX_KNOB:
+            problem = f"must be a number from 0 to {MAX_KNOB:,.0f}"
+            raise ConfigError(
+                file_name="policy catalogue", key_path=f"{name.value}.{key}", value=value, problem=problem
+            )
+    return known
 
 
 def build_policies(config: PolicyConfig) -> tuple[Policy, Policy | None]:

@@ -28,7 +28,8 @@ def simulate(
     trace: Annotated[Path, typer.Argument(help="Weka sessions, agentic Mooncake v2 or Mooncake, .jsonl or .jsonl.xz.")],
     *,
     policy: Annotated[
-        list[str] | None, typer.Option(help="name or name:setting=value,...; repeatable, compared in this order.")
+        list[str] | None,
+        typer.Option(help="name, name:setting=value,... or policy.yaml; repeatable, compared in this order."),
     ] = None,
     engine: Annotated[EngineName, typer.Option(help="What steps of an engine take.")] = EngineName.DYNAMO,
     workers: Annotated[int, typer.Option(min=1, max=4_096, help="Engine replicas.")] = 8,

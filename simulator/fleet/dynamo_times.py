@@ -1,7 +1,8 @@
 """The engine model of ai-dynamo-runtime 1.6, as measured on it: polynomials of new tokens and of occupancy.
 
 One pass at a time. Its prefill part depends on the new prompt tokens of all requests together and not on what is
-cached; its decode part on the context of those that get a token, as a share of the cache, whatever their number.
+cached; its decode part on the context of those that get a token, as a share of the cache and at most all of it,
+whatever their number. A block that two of them share counts twice.
 """
 
 from collections.abc import Sequence
@@ -23,12 +24,16 @@ class DynamoTimes:
         self._scale_s = 1e-3 / speedup_ratio
 
     def measure(self, rows: Sequence[PlannedRow]) -> StepTimes:
-        """See `EngineTimes`. A prompt's last chunk brings the first token without a decode part."""
+        """See `EngineTimes`. A prompt's last chunk brings the first token without a decode part.
+
+        A request that lost its pages gets a decode part with the last chunk of its second prefill, for its first token
+        is long out.
+        """
         new_tokens = decoding = context_tokens = 0
         for row in rows:
             sequence = row.sequence
             new_tokens += max(0, min(row.end_token, sequence.prompt_tokens) - sequence.computed_tokens)
-            if sequence.is_decoding:
+            if sequence.output_tokens and row.samples:
                 decoding += 1
                 context_tokens += sequence.total_tokens
         prefill_ms = 0.0
@@ -38,10 +43,14 @@ class DynamoTimes:
         if not decoding:
             return StepTimes(self._scale_s * prefill_ms)
         constant, linear, square = DECODE_MS
+        missing_tokens = self._capacity_tokens - context_tokens
+        if missing_tokens <= 0:
+            return StepTimes(self._scale_s * (prefill_ms + constant + linear + square))
         share, added = context_tokens / self._capacity_tokens, decoding / self._capacity_tokens
         decode_ms = constant + linear * share + square * share * share
         return StepTimes(
             self._scale_s * (prefill_ms + decode_ms),
             self._scale_s * (linear * added + 2 * square * share * added),
             self._scale_s * square * added * added,
+            steps=missing_tokens // decoding + 1,
         )

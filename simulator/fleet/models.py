@@ -55,6 +55,7 @@ class FleetPlan(Struct, frozen=True, kw_only=True):
             max_waiting_requests=1 << 20,
             prefill_chunk_tokens=self.batched_tokens,
             decode_shares_chunk=True,
+            admits_tightly=True,
             max_model_len=1 << 30,
         )
 

@@ -98,6 +98,7 @@ class SimRank:
             return
         times = self._times.measure(rows)
         steps = self._admission.count_like_steps(rows)
+        steps = steps if times.steps is None else min(steps, times.steps)
         self._run = _Run(rows, times, now_s, steps, now_s + times.sum_s(steps))
         if steps == 1:
             self._run.outputs = self._settle(rows)

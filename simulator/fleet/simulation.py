@@ -20,6 +20,9 @@ from simulator.graph.loop import ClosedLoop
 from simulator.graph.request import BlockTrace
 from wire.ids import Target
 
+#: The router hears of progress in steps of at least so many tokens, as its proxy tells it.
+PROGRESS_TOKENS = 32
+
 
 class _Kind(IntEnum):
     """What happens; of one moment's events the lower come first."""
@@ -39,6 +42,8 @@ class Served(Struct):
     #: Prompt tokens the router expected to be cached.
     predicted_tokens: int = 0
     cached_tokens: int = 0
+    #: Output tokens that the router was last told of.
+    told_tokens: int = 0
     first_token_s: float | None = None
     end_s: float | None = None
 
@@ -139,7 +144,10 @@ class Simulation:
         """A run ended: tell the router what it would see, and go on."""
         for output in rank.finish():
             self._take(output)
-        self._push(self.now_s, _Kind.BEGIN, rank)
+        if self._queue and self._queue[0][0] <= self.now_s:
+            self._push(self.now_s, _Kind.BEGIN, rank)
+        else:
+            self._begin(rank)
 
     def _take(self, output: TokenOutput) -> None:
         place = self._places[output.request_id]
@@ -149,7 +157,9 @@ class Simulation:
             served.cached_tokens = output.cached_tokens
             self._router.see_first_token(request, self.now_s)
         if output.finish_reason is None:
-            self._router.see_progress(request, output.output_tokens, self.now_s)
+            if output.output_tokens - served.told_tokens >= PROGRESS_TOKENS:
+                served.told_tokens = output.output_tokens
+                self._router.see_progress(request, output.output_tokens, self.now_s)
             return
         served.end_s = self.now_s
         self._router.see_end(request, output.cached_tokens, output.output_tokens, self.now_s)

@@ -14,6 +14,8 @@ class StepTimes(Struct, frozen=True):
     first_s: float
     growth_s: float = 0.0
     curve_s: float = 0.0
+    #: How many steps it holds for; None for any number.
+    steps: int | None = None
 
     def sum_s(self, steps: int) -> float:
         """Seconds of the first `steps` of them."""

@@ -15,8 +15,10 @@ class ClosedLoop:
         #: Earliest start by what was waited for so far.
         self._due_s = [request.not_before_s for request in requests]
         self._waiters: dict[tuple[int, Trigger], list[tuple[int, float]]] = defaultdict(list)
-        for place, request in enumerate(requests):
-            for wait in request.waits:
+        # Of those that become due at one moment, a session comes before its sub-agents.
+        order = sorted(range(len(requests)), key=lambda place: (requests[place].session or "", place))
+        for place in order:
+            for wait in requests[place].waits:
                 self._waiters[wait.place, wait.trigger].append((place, wait.pause_s))
 
     def roots(self) -> Iterator[tuple[float, int]]:

@@ -29,6 +29,8 @@ class BlockNames:
     def __init__(self) -> None:
         self._ids: dict[tuple[object, ...], int] = {}
         self._count = 0
+        #: Last prompt of each session and model, and its ids.
+        self._last: dict[tuple[str, str], tuple[Sequence[int], list[int]]] = {}
 
     def find(self, session: str, model: str, head: Head, blocks: Sequence[int], canonical: Sequence[int]) -> list[int]:
         """The ids of a prompt.
@@ -40,9 +42,11 @@ class BlockNames:
             blocks: Recorded ids.
             canonical: The agent's first prompt: only what still equals it is its head.
         """
-        ids: list[int] = []
-        before, in_head = -1, True
-        for place, block in enumerate(blocks):
+        kept = self._keep(session, model, blocks)
+        ids = self._last[session, model][1][:kept] if kept else []
+        before, in_head = ids[-1] if ids else -1, list(blocks[:kept]) == list(canonical[:kept])
+        for place in range(kept, len(blocks)):
+            block = blocks[place]
             in_head = in_head and place < min(head.blocks, len(canonical)) and block == canonical[place]
             own = (before, session, model, block)
             known = self._ids.get(own)
@@ -50,7 +54,22 @@ class BlockNames:
                 known = self._add(own, self._head_key(before, model, head, place) if in_head else None)
             ids.append(known)
             before = known
+        self._last[session, model] = blocks, ids
         return ids
+
+    def _keep(self, session: str, model: str, blocks: Sequence[int]) -> int:
+        """How many blocks the prompt shares with the session's last one of that model: they keep their ids."""
+        before = self._last.get((session, model), ((), []))[0]
+        low, high = 0, min(len(before), len(blocks))
+        if before[:high] == blocks[:high]:
+            return high
+        while high - low > 1:  # [0, low) is equal, [0, high) is not
+            middle = (low + high) // 2
+            if before[low:middle] == blocks[low:middle]:
+                low = middle
+            else:
+                high = middle
+        return low
 
     def _head_key(self, before: int, model: str, head: Head, place: int) -> tuple[object, ...]:
         if place < head.tool_blocks:

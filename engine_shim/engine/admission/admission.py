@@ -84,8 +84,10 @@ class Admission:
     def plan(self) -> tuple[PlannedRow, ...]:
         """Decide the rows of the next step, oldest sequence first, and lease their pages."""
         budget = TokenBudget(self._spec.prefill_chunk_tokens)
+        retracted_requests = self.counters.retracted_requests
         rows = [self._plan_row(sequence, budget) for sequence in tuple(self.queues.running)]
-        while self._admit_next(budget):
+        # Who just gave pages back for want of room is not let in again by the same step.
+        while self.counters.retracted_requests == retracted_requests and self._admit_next(budget):
             rows.append(self._plan_row(self.queues.running[-1], budget))
         return tuple(row for row in rows if row is not None)
 
@@ -155,8 +157,9 @@ class Admission:
         if len(self.queues.running) >= self._spec.max_running_requests:
             return False
         match = self._cache.match(sequence.token_bytes, sequence.request.cache_salt)
-        needed = self._pages_for(sequence.total_tokens + 1) - len(match.pages) + match.unheld_pages
-        if self.queues.running and needed + len(self.queues.running) > self._cache.obtainable_pages:
+        spare = 0 if self._spec.admits_tightly else 1
+        needed = self._pages_for(sequence.total_tokens + spare) - len(match.pages) + match.unheld_pages
+        if self.queues.running and needed + spare * len(self.queues.running) > self._cache.obtainable_pages:
             return False
         self._start(sequence, self._cache.lease(match))
         return True

@@ -1,5 +1,7 @@
 """Which requests can never be served by an engine of this spec, and what to tell their sender."""
 
+from array import array
+
 from engine_shim.engine.admission.request import EngineRequest, Refusal, RefusalReason
 from engine_shim.engine.admission.sequence import OWN_BLOCK
 from engine_shim.engine.spec import EngineSpec
@@ -26,7 +28,8 @@ def _find_value_fault(request: EngineRequest, spec: EngineSpec) -> Refusal | Non
     if len(request.prompt_ids) != request.count_prompt_tokens(spec.id_tokens) // spec.id_tokens:
         message = f"{len(request.prompt_ids)} ids are not the full ones of a prompt of {request.prompt_tokens} tokens"
         return Refusal(reason=RefusalReason.LENGTH_MISMATCH, message=message)
-    lowest, highest = min(request.prompt_ids, default=0), max(request.prompt_ids, default=0)
+    ids = request.prompt_ids
+    lowest, highest = 0 if isinstance(ids, array) else min(ids, default=0), max(ids, default=0)
     if spec.id_tokens > 1 and request.cache_salt is not None:
         message = "cache_salt: ids of blocks stand for prefixes of one namespace"
         return Refusal(reason=RefusalReason.SALTED_IDS, message=message)

@@ -34,5 +34,8 @@ def test_knobs_of_a_baseline_are_taken_as_text_and_unknown_ones_are_answered_wit
         build_policy("overlap_linear", settings={"scale": "4"})
     with pytest.raises(ConfigError, match="weighted_scores"):
         build_policy("weighted_scores", settings={"queue": "much"})
+    for value in ("nan", "-1", "1e300"):
+        with pytest.raises(ConfigError, match="must be a number from 0"):
+            build_policy("weighted_scores", settings={"queue": value})
     with pytest.raises(ConfigError, match="round_robin has no knobs"):
         build_policy("round_robin", settings={"queue": "1"})

@@ -150,3 +150,31 @@ def test_the_physical_model_follows_arithmetic_bytes_and_links():
     assert two - one == pytest.approx(1_000 * 100_000 * 4 * 64 * 128 * 48 / 430e12, rel=1e-6)
     assert times.host_load_s(1_000) == pytest.approx(1_000 * 192 * 1024 / (0.92 * 55e9))
     assert times.host_load_s(1) < times.transfer_s(1) < times.storage_load_s(1)
+
+
+class Row:
+    """A planned row as far as an engine model looks at one."""
+
+    def __init__(self, *, total, computed=None, prompt=16, output=8):
+        self.sequence = self
+        self.samples, self.end_token = True, total
+        self.prompt_tokens, self.total_tokens, self.output_tokens = prompt, total, output
+        self.computed_tokens = total - 1 if computed is None else computed
+
+
+def test_occupancy_counts_up_to_a_full_cache_and_the_formula_holds_until_it_is_reached():
+    times = DynamoTimes(capacity_tokens=1_000, speedup_ratio=1.0)
+    full_s = 1e-3 * (5.74 + 54.01 - 25.74)
+    assert times.measure([Row(total=600), Row(total=500)]) == StepTimes(full_s)
+    nearly = times.measure([Row(total=600), Row(total=395)])
+    assert nearly.steps == 3
+    for place in range(3):
+        later = times.measure([Row(total=600 + place), Row(total=395 + place)])
+        assert nearly.sum_s(place + 1) - nearly.sum_s(place) == pytest.approx(later.first_s)
+
+
+def test_a_second_prefill_of_a_request_has_its_decode_part():
+    times = DynamoTimes(capacity_tokens=1_000, speedup_ratio=1.0)
+    first, second = (times.measure([Row(total=24, computed=0, output=output)]).first_s for output in (0, 8))
+    share = 24 / 1_000
+    assert second - first == pytest.approx(1e-3 * (5.74 + 54.01 * share - 25.74 * share * share))

@@ -8,6 +8,7 @@ import pytest
 import typer
 from typer.testing import CliRunner
 
+from router.errors import ConfigError
 from router.policy.catalogue import build_policy
 from simulator.fleet.command import simulate as command
 from simulator.fleet.models import EngineName, FleetPlan
@@ -94,6 +95,17 @@ def test_a_prompt_larger_than_a_cache_is_told_and_not_lost():
 
 def test_knobs_of_a_baseline_come_with_its_name():
     assert parse_policy("overlap_linear:prefill_load_scale=4").name == "overlap_linear"
+
+
+def test_a_policy_file_is_a_policy(tmp_path):
+    path = tmp_path / "policy.yaml"
+    path.write_text("name: cache_affinity\nweights: {decode: 2.0}\n")
+    assert parse_policy(str(path)).name == "cache_affinity"
+    path.write_text("name: cache_affinity\nweights: {decoding: 2.0}\n")
+    with pytest.raises(ConfigError, match="decode"):
+        parse_policy(str(path))
+    with pytest.raises(ConfigError, match="cannot be read"):
+        parse_policy(str(tmp_path / "none.yaml"))
 
 
 def write_trace(tmp_path):

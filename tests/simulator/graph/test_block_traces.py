@@ -171,3 +171,14 @@ def test_the_corpus_becomes_the_same_trace_as_by_the_peers_converter(shared_dir,
         sessions=25, arrivals_per_s=0.1, max_prompt_tokens=60_000, max_requests=8, max_pause_s=60.0, seed=3
     )
     assert read_trace(corpus, sampling=sampling) == read_trace(out)
+
+
+def test_of_what_is_due_at_one_moment_a_session_comes_before_its_sub_agents():
+    def request(name, session, *waits):
+        return BlockRequest(
+            request_id=name, session=session, blocks=array("I"), prompt_tokens=1, output_tokens=1, waits=waits
+        )
+
+    wait = Wait(0, Trigger.COMPLETION, 60.0)
+    loop = ClosedLoop([request("a", "s"), request("b", "s/1", wait), request("c", "s", wait)])
+    assert loop.end(0, 1.0) == [(61.0, 2), (61.0, 1)]

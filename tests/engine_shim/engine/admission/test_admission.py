@@ -277,3 +277,21 @@ def test_the_check_sees_a_sequence_in_the_wrong_place(story, damage):
     damage(rig.admission.queues)
     with pytest.raises(RuntimeError, match=story):
         rig.admission.queues.check_invariants()
+
+
+def test_admission_leaves_a_page_for_each_running_request_unless_it_is_tight():
+    for tight, running in ((False, ["a"]), (True, ["a", "b"])):
+        rig = Rig(pool_pages=7, prefill_chunk_tokens=64, admits_tightly=tight)
+        rig.submit("a", range(12))
+        rig.submit("b", range(100, 116))
+        rig.step()
+        assert rig.names("running") == running
+
+
+def test_who_gave_pages_back_is_not_admitted_again_by_the_same_step():
+    rig = Rig(pool_pages=7, prefill_chunk_tokens=64, admits_tightly=True)
+    rig.submit("a", range(12))
+    rig.submit("b", range(100, 116))
+    rig.step()
+    spans, _ = rig.step()
+    assert (spans, rig.names("retracted")) == ({"a": (12, 13)}, ["b"])
