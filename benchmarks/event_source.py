@@ -41,7 +41,7 @@ def make_batches(blocks: int) -> list[bytes]:
 
 
 class Source:
-    """Two runs of sockets and the batches, each published once a round."""
+    """Two runs of sockets and the batches, in turn."""
 
     def __init__(self, batches: list[bytes]) -> None:
         context: zmq.Context[zmq.Socket[bytes]] = zmq.Context()
@@ -55,11 +55,14 @@ class Source:
         per_step = blocks_per_s * STEP_S / BLOCKS_PER_EVENT
         started_s, sent, late_s = time.monotonic(), 0, 0.0
         for step in range(1, int(seconds / STEP_S) + 1):
-            while sent < min(per_step * step, len(self._batches)):
-                self._send(run, sent % RANKS, self._batches[sent])
+            while sent < per_step * step:
+                # Those of a flood that are sent again are copies of blocks.
+                self._send(run, sent % RANKS, self._batches[sent % len(self._batches)])
                 sent += 1
             ahead_s = started_s + step * STEP_S - time.monotonic()
             late_s = max(late_s, -ahead_s)
+            if ahead_s < -seconds:
+                break
             time.sleep(max(0.0, ahead_s))
         blocks, took_s = sent * BLOCKS_PER_EVENT, time.monotonic() - started_s
         return {"batches": sent, "blocks_per_s": blocks / took_s, "late_s": late_s}

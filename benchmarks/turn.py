@@ -149,7 +149,7 @@ def describe_beside_events(told: dict[str, Any]) -> list[Row]:
     """Rows of how much latencies move beside events."""
     drained = told["drained"]
     rows = []
-    for state in ("routed", "routed_eighth"):
+    for state in ("routed", "routed_eighth", "routed_fourfold"):
         words = f"moves beside {told[state]['blocks_per_s']:,.0f} blocks/s of events by"
         aim = Aim(at_most=5.0) if state == "routed" else None
         rows += [
@@ -162,6 +162,10 @@ def describe_beside_events(told: dict[str, Any]) -> list[Row]:
                 f"p50 of turns {words}", told[state]["turns_p50_ms_moved"], "ms",
                 reference=beside_events.REFERENCE, reference_value=drained["turns_p50_ms_moved"],
                 gives_ratio=False,
+            ),
+            make_row(
+                f"CPU of the router for each of their messages at {told[state]['blocks_per_s']:,.0f} blocks/s",
+                told[state]["router_cpu_us_a_message"], "us",
             ),
         ]  # fmt: skip
     return rows

@@ -28,10 +28,10 @@ _POLL_S = 0.2
 _REOPEN_PAUSE_S = 0.2
 #: Pause between two looks at deadlines.
 _EXPIRE_S = 0.05
-#: Pause after a round that read something, in times of the round, and its bounds: what comes meanwhile is taken in
-#: together, which costs a fraction, and requests have the interpreter. Events are later by so much at most.
+#: Pause after a round that read something, in times of the round: what comes meanwhile is taken in together, which
+#: costs a fraction, and requests have the interpreter. At least so long; from so long on, as long as the round.
 _PAUSE_ROUNDS = 4.0
-_LEAST_PAUSE_S, _MOST_PAUSE_S = 0.001, 0.01
+_LEAST_PAUSE_S, _LONG_PAUSE_S = 0.002, 0.01
 #: Messages read in a round, and of one socket in each round at least and at most.
 MESSAGES_A_ROUND = 1_024
 _LEAST_MESSAGES, _MOST_MESSAGES = 16, 256
@@ -172,7 +172,7 @@ class SocketThread:
         self._expire()
         if self._heard:
             took_s = self._clock() - began_s
-            time.sleep(min(max(_PAUSE_ROUNDS * took_s, _LEAST_PAUSE_S), _MOST_PAUSE_S))
+            time.sleep(find_pause_s(took_s))
 
     def _serve(self, ready: Any) -> None:
         if ready == self._woken.fileno():
@@ -311,3 +311,8 @@ class SocketThread:
             self._poller.unregister(link.replay)
             del self._owners[link.replay]
             link.close_replay()
+
+
+def find_pause_s(took_s: float) -> float:
+    """Pause after a round: at most half of the time goes to events, whatever comes."""
+    return max(took_s, min(_PAUSE_ROUNDS * took_s, _LONG_PAUSE_S), _LEAST_PAUSE_S)
