@@ -24,8 +24,9 @@ from wire.snapshot import CHUNK_RECORDS, SnapshotPart, cut_runs
 #: of records follows from the hold before.
 HOLD_S = 0.001
 LEAST_RECORDS = 16
-#: Most bytes of live messages in one hold.
-MAX_RUN_BYTES = 262_144
+#: The same for live messages, which come all the time: a decision takes the lock several times. And most bytes of them.
+LIVE_HOLD_S = 0.0003
+MAX_RUN_BYTES = 65_536
 #: Ranks whose other ways to serve a prompt are looked up, those that hold most of it first: each costs a walk.
 MAX_OPTION_RANKS = 32
 #: Longest that looking them up may hold up a decision; what would take longer is left out.
@@ -187,9 +188,9 @@ class FedRanks:
 
     def find_position(self, target: Target) -> int:
         """Number of the rank's next change, for `find_evidence` later."""
-        with self._lock:
-            rank = self._ranks.get(target)
-            return 0 if rank is None else rank.changes.position
+        rank = self._ranks.get(target)
+        # One look at a number that only grows: nothing to wait for.
+        return 0 if rank is None else rank.changes.position
 
     def find_evidence(self, target: Target, position: int, until_s: float) -> Evidence:
         """What changed on a rank from `position` on and not after `until_s`."""
@@ -234,7 +235,7 @@ class FedRanks:
             return wish
 
     def on_live(self, target: Target, messages: Sequence[Sequence[bytes]]) -> tuple[int, Wish | None]:
-        """Live messages came: how many of the first were taken in, within some `HOLD_S`."""
+        """Live messages came: how many of the first were taken in, within some `LIVE_HOLD_S`."""
         with self._lock:
             rank = self._ranks.get(target)
             if rank is None or rank.is_waiting_for_sockets:
@@ -244,7 +245,7 @@ class FedRanks:
             took_s = self._clock() - began_s
             self._note_tiers(target, rank)
             if taken > 1:
-                rank.bytes_a_hold = max(LEAST_RUN_BYTES, _scale(rank.bytes_a_hold, took_s, MAX_RUN_BYTES))
+                rank.bytes_a_hold = max(LEAST_RUN_BYTES, _scale(rank.bytes_a_hold, took_s, LIVE_HOLD_S, MAX_RUN_BYTES))
         return taken, wish
 
     def on_lag(self, target: Target, *, is_behind: bool) -> None:
@@ -316,7 +317,7 @@ class FedRanks:
                 ask(wish)
             start += size
             if isinstance(part, tuple):
-                size = max(LEAST_RECORDS, _scale(size, took_s, CHUNK_RECORDS))
+                size = max(LEAST_RECORDS, _scale(size, took_s, HOLD_S, CHUNK_RECORDS))
         rank.records_a_hold = size
         return rank.wants_snapshot(ticket)
 
@@ -325,9 +326,9 @@ class FedRanks:
             self._tiered.add(target)
 
 
-def _scale(size: int, took_s: float, most: int) -> int:
-    """Size for the next hold: towards what takes `HOLD_S`, at most twice as much at once."""
-    return min(int(size * min(2.0, HOLD_S / max(took_s, 1e-9))), most)
+def _scale(size: int, took_s: float, wanted_s: float, most: int) -> int:
+    """Size for the next hold: towards what takes the time wanted, at most twice as much at once."""
+    return min(int(size * min(2.0, wanted_s / max(took_s, 1e-9))), most)
 
 
 def cut_messages(messages: Sequence[Sequence[bytes]], size_bytes: int) -> Sequence[Sequence[bytes]]:
