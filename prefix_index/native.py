@@ -62,6 +62,8 @@ class IndexCounters(msgspec.Struct, frozen=True):
     unsettled_edges: int
     #: Memory that the structures take.
     size_bytes: int
+    #: Entries, blocks and places looked at one after another since the start, where there may be many.
+    steps: int
 
 
 class _Registration(msgspec.Struct, frozen=True):
@@ -92,18 +94,30 @@ class NativePrefixIndex:
         self,
         *,
         secret: int = 0,
+        name_key: int = 0,
         max_orphans: int = 65_536,
         max_holder_blocks: int = MAX_HOLDER_BLOCKS,
         max_blocks: int = MAX_BLOCKS,
         registry: Registry = STANDARD,
     ) -> None:
-        """Start without holders. A component of a kind that the core has no rule for is asked in Python."""
+        """Start without holders. A component of a kind that the core has no rule for is asked in Python.
+
+        Args:
+            secret: Start of every block's hash; those who exchange snapshots have the same.
+            name_key: Spreads engines' names over tables, so that none can choose names that meet there; at random
+                where engines are not trusted.
+            max_orphans: Most parked blocks of a rank and block size.
+            max_holder_blocks: Most blocks of a rank, and places of a pool.
+            max_blocks: Most of all together.
+            registry: Kinds of cache groups.
+        """
         self._components = CoreComponents(registry)
         #: The compiled object; its verbs take numbers of holders.
         self.core: Any = import_module("prefix_index._core").Index(
             max_blocks, max_holder_blocks, self._components.find, self._components.find_start
         )
         self._secret = secret & 0xFFFF_FFFF_FFFF_FFFF
+        self._name_key = name_key & 0xFFFF_FFFF_FFFF_FFFF
         self._max_orphans = max_orphans
         self._holders: dict[Target, _Registration] = {}
         self._generation = 0
@@ -124,7 +138,8 @@ class NativePrefixIndex:
         self._generation += 1
         groups = layout.groups if layout is not None else ()
         number = self.core.attach(
-            holder, model, rule is CopyRule.REFRESHED, bigram, self._secret, self._max_orphans, host, list(pools),
+            holder, model, rule is CopyRule.REFRESHED, bigram, self._secret, self._name_key, self._max_orphans, host,
+            list(pools),
             [(each.kind, each.window_tokens, each.checkpoint_tokens or 0, each.is_offloaded) for each in groups],
         )  # fmt: skip
         self._holders[holder] = _Registration(number, self._generation, self._components.find_declared(layout))

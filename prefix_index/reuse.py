@@ -108,8 +108,8 @@ def find_grain(views: Iterable[GroupView]) -> int:
 
 def is_complete(groups: Mapping[int | None, Group]) -> bool:
     """True when no group below the highest number is unknown yet: one of them could decide."""
-    numbers = [number for number in groups if number is not None]
-    return len(numbers) == max(numbers, default=-1) + 1
+    numbers = sorted(number for number in groups if number is not None)
+    return numbers == list(range(len(numbers)))
 
 
 def make_views(sources: Sequence[tuple[Reach, Mapping[int | None, Group], frozenset[Medium]]]) -> list[GroupView]:

@@ -9,6 +9,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
+from secrets import randbits
 from typing import Any
 
 from fastapi import FastAPI
@@ -50,7 +51,7 @@ class Router:
         self.config = config
         self.metrics = RouterMetrics()
         self.events = EventFeed(
-            make_index(),
+            make_index(name_key=randbits(64)),
             redis_url=None if config.redis is None else config.redis.url,
             on_reconnect=self._report_reconnect,
         )

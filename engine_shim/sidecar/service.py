@@ -7,6 +7,7 @@ another life; one that only restarts does not, for its event streams tell.
 import asyncio
 import logging
 import uuid
+from secrets import randbits
 
 import msgspec
 
@@ -139,7 +140,7 @@ class SidecarService:
         )
         self.hub = MirrorHub(
             facts.sources,
-            make_index(),
+            make_index(name_key=randbits(64)),
             shared,
             host=settings.host,
             events_port_base=settings.events_port_base if ports is None else ports.events_base,

@@ -18,6 +18,16 @@ namespace dovecote {
 
 inline constexpr std::size_t kMaxParkedTokens = std::size_t{4} << 20;
 
+//: Hash of names for the standard's maps, whose own takes a number as it is: engines could choose names that meet.
+struct NameHash {
+  std::uint64_t key;
+  std::size_t operator()(Name name) const {
+    return static_cast<std::size_t>(xxh3::avalanche(xxh3::fold_product(name ^ key, 0x9FB21C651E98DF25ull)));
+  }
+};
+template <typename T>
+using ByName = std::unordered_map<Name, T, NameHash>;
+
 //: A block whose parent's place is unknown: tokens from the parent's end to its own, which may be several blocks.
 struct Parked {
   std::uint64_t order = 0;
@@ -31,7 +41,12 @@ class BlockNames {
   static constexpr std::size_t kAbsent = NameMap::kAbsent;
 
   BlockNames(std::uint32_t block_tokens, std::uint64_t key, CopyCodes& codes)
-      : block_tokens(block_tokens), map(key), codes_(codes) {}
+      : block_tokens(block_tokens),
+        map(key),
+        codes_(codes),
+        many_(0, NameHash{key}),
+        parked_(0, NameHash{key}),
+        waiting_(0, NameHash{key}) {}
 
   std::uint32_t block_tokens;
   NameMap map;
@@ -76,12 +91,12 @@ class BlockNames {
   };
 
   CopyCodes& codes_;
-  std::unordered_map<Name, Copies> many_;
+  ByName<Copies> many_;
   std::unordered_map<NodeId, DoubtedNames> doubted_;
-  std::unordered_map<Name, Parked> parked_;
+  ByName<Parked> parked_;
   std::map<std::uint64_t, Name> parked_order_;
   //: Parent -> parked blocks that wait for it, oldest first.
-  std::unordered_map<Name, std::map<std::uint64_t, Name>> waiting_;
+  ByName<std::map<std::uint64_t, Name>> waiting_;
   std::uint64_t next_order_ = 0;
   std::size_t parked_tokens_ = 0;
 };

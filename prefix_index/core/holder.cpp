@@ -77,7 +77,7 @@ void Holder::refresh() {
 BlockNames& Holder::names_of(std::uint32_t block_tokens) {
   for (BlockNames& names : names_)
     if (names.block_tokens == block_tokens) return names;
-  return names_.emplace_back(block_tokens, settings_.secret, codes_);
+  return names_.emplace_back(block_tokens, settings_.name_key, codes_);
 }
 
 // The shelf of a group's tier, made where there is none; kNoShelf where it has blocks of another size.

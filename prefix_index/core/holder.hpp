@@ -41,6 +41,8 @@ struct HolderSettings {
   bool is_refreshed = false;
   bool is_bigram = false;
   std::uint64_t secret = 0;
+  //: Spreads names over tables.
+  std::uint64_t name_key = 0;
   std::size_t max_orphans = 65'536;
   //: Domain whose host memory it can read; none for one of its own.
   std::optional<std::string> host;
@@ -222,7 +224,7 @@ class Holder {
   std::vector<Place> places_;
   Place plain_seed_;
   //: Where eviction goes on.
-  std::size_t sweep_names_ = 0, sweep_at_ = 0;
+  std::size_t sweep_names_ = 0, sweep_turn_ = 0;
 };
 
 }  // namespace dovecote

@@ -11,7 +11,7 @@ void Holder::empty() {
   release_entries();
   for (BlockNames& names : names_) names.clear();
   tails_.clear();
-  sweep_names_ = sweep_at_ = 0;
+  sweep_names_ = sweep_turn_ = 0;
 }
 
 std::size_t Holder::forget() {
@@ -99,25 +99,29 @@ void Holder::doubt_entries(BlockNames& names) {
 
 std::size_t Holder::evict(std::uint8_t ticks, std::size_t wanted, std::size_t& budget, bool& is_done, Delta& delta) {
   std::size_t gone = 0;
+  const std::size_t before = budget;
   for (; budget > 0 && gone < wanted && sweep_names_ < names_.size(); --budget) {
     BlockNames& names = names_[sweep_names_];
-    if (sweep_at_ >= names.map.capacity()) {
+    if (sweep_turn_ >= names.map.turns()) {
       ++sweep_names_;
-      sweep_at_ = 0;
+      sweep_turn_ = 0;
       continue;
     }
-    const NodeId node = names.map.is_used(sweep_at_) ? names.map.node(sweep_at_) : kNoNode;
-    if (node == kNoNode || tree_.age(node) < ticks) {
-      ++sweep_at_;
+    const std::size_t at = names.map.at_turn(sweep_turn_);
+    const bool is_placed = at < names.map.capacity() && names.map.is_used(at) && names.map.node(at) != kNoNode;
+    const NodeId node = is_placed ? names.map.node(at) : kNoNode;
+    if (!is_placed || tree_.age(node) < ticks) {
+      ++sweep_turn_;
       continue;
     }
-    change(names, sweep_at_, {}, node, delta);
-    names.erase(sweep_at_);
+    change(names, at, {}, node, delta);
+    names.erase(at);
     tree_.free_unused(node);
     ++gone;
   }
+  tree_.count_steps(before - budget);
   is_done = sweep_names_ >= names_.size();
-  if (is_done) sweep_names_ = sweep_at_ = 0;
+  if (is_done) sweep_names_ = sweep_turn_ = 0;
   for (BlockNames& names : names_)
     for (; is_done && ticks == 0 && gone < wanted && names.parked_count() > 0; ++gone) names.forget_oldest_parked();
   return gone;
@@ -125,9 +129,11 @@ std::size_t Holder::evict(std::uint8_t ticks, std::size_t wanted, std::size_t& b
 
 std::uint8_t Holder::find_age(std::size_t wanted) const {
   std::array<std::size_t, 256> entries{};
-  for (const BlockNames& names : names_)
+  for (const BlockNames& names : names_) {
+    tree_.count_steps(names.map.capacity());
     for (std::size_t at = 0; at < names.map.capacity(); ++at)
       if (names.map.is_used(at) && names.map.node(at) != kNoNode) ++entries[tree_.age(names.map.node(at))];
+  }
   int age = 255;
   for (std::size_t seen = entries[255]; age > 0 && seen < wanted;) seen += entries[--age];
   return static_cast<std::uint8_t>(age);

@@ -130,11 +130,12 @@ void Index::make_room(std::uint32_t storing, std::size_t before, Delta& delta) {
 }
 
 void Index::make_room_at_once(std::uint32_t storing, Delta& delta) {
-  for (const std::uint8_t ticks : {1, 0})
+  // As in `make_room_of`: who looks at all makes room for more than one.
+  for (const std::uint8_t ticks : {1, 0, 0})
     if (const std::size_t held = entry_count(); held > max_blocks_)
-      sweep(ticks, held - max_blocks_, max_blocks_ * 4 + 64, storing, delta);
-  for (Pool* pool = fullest_pool(); entry_count() > max_blocks_ && pool->remove_oldest(); pool = fullest_pool())
-    ++evicted_;
+      sweep(ticks, held - max_blocks_ + max_blocks_ / 16, ~std::size_t{0}, storing, delta);
+  for (Pool* pool = fullest_pool(); entry_count() > max_blocks_ && pool != nullptr && pool->remove_oldest();)
+    ++evicted_, pool = fullest_pool();
 }
 
 Pool* Index::fullest_pool() const {
@@ -153,14 +154,15 @@ void Index::make_room_of(std::uint32_t storing, std::size_t came, Delta& delta) 
   std::size_t wanted = now - max_holder_blocks_ + margin, budget = 64 * came + 64;
   auto ticks = static_cast<std::uint8_t>(1 + kTicks / 2 * (is_hard ? 0 : max_holder_blocks_ - now) / (margin + 1));
   if (is_hard) {
-    wanted = now - max_holder_blocks_;
+    // All are looked at, so as many go as many more stores will fill: each of those costs a few looks, then.
     ticks = holder.find_age(wanted);
     budget = ~std::size_t{0};
   }
   bool is_done = false;
   std::size_t gone = holder.evict(ticks, wanted, budget, is_done, delta);
-  // From where the last look ended to the end, and then from the start.
-  if (is_hard && gone < wanted) gone += holder.evict(ticks, wanted - gone, budget, is_done, delta);
+  // From where the last look ended to the end, and then from the start: again while some moved as others went.
+  for (std::size_t more = 1; is_hard && gone < wanted && more > 0; gone += more)
+    more = holder.evict(ticks, wanted - gone, budget, is_done, delta);
   entries_ -= gone;
   evicted_ += gone;
 }

@@ -67,7 +67,7 @@ NB_MODULE(_core, module) {
       .def(nb::init<std::size_t, std::size_t, nb::object, nb::object>(), "max_blocks"_a, "max_holder_blocks"_a,
            "find_component"_a, "find_start"_a)
       .def("attach", &PyIndex::attach, "target"_a, "model"_a, "is_refreshed"_a, "is_bigram"_a, "secret"_a,
-           "max_orphans"_a, "host"_a.none(), "pools"_a, "layout"_a)
+           "name_key"_a, "max_orphans"_a, "host"_a.none(), "pools"_a, "layout"_a)
       .def("detach", &PyIndex::detach, "holder"_a)
       .def("clear", &PyIndex::clear, "holder"_a)
       .def("doubt", &PyIndex::doubt, "holder"_a)

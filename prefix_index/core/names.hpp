@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <numeric>
 #include <vector>
 
 #include "types.hpp"
@@ -61,7 +62,18 @@ class NameMap {
     size_ = 0;
   }
 
+  // For those who look over the map a little at a time and erase as they go: where the `turn`-th look falls, of
+  // `turns()`; at `capacity()` or above for none. Far apart, for where all are erased on one side only, the other
+  // side fills up with those that come in, and every search there is long.
+  std::size_t turns() const { return (entries_.size() + kTogether - 1) / kTogether * kTogether; }
+  std::size_t at_turn(std::size_t turn) const {
+    return turn / kTogether * stride_ % (turns() / kTogether) * kTogether + turn % kTogether;
+  }
+
  private:
+  //: Neighbours that are looked at together, as they come into the cache together.
+  static constexpr std::size_t kTogether = 16;
+
   struct Entry {
     std::uint32_t low, high, value;
     static Entry make(Name name, std::uint32_t value) {
@@ -86,12 +98,15 @@ class NameMap {
   void resize(std::size_t capacity) {
     std::vector<Entry> old(capacity, Entry{0, 0, 0});
     old.swap(entries_);
+    const std::size_t groups = turns() / kTogether;
+    stride_ = groups * 5 / 8 | 1;
+    while (std::gcd(stride_, groups) != 1) stride_ += 2;
     for (const Entry& entry : old)
       if (entry.value != 0) place(entry);
   }
 
   std::vector<Entry> entries_;
-  std::size_t size_ = 0;
+  std::size_t size_ = 0, stride_ = 1;
   std::uint64_t key_;
 };
 

@@ -99,6 +99,11 @@ inline OptionalNumber read_number(nb::handle number) {
   if (number.is_none()) return {};
   int overflow = 0;
   const long long value = PyLong_AsLongLongAndOverflow(number.ptr(), &overflow);
+  if (overflow > 0) {
+    const unsigned long long large = PyLong_AsUnsignedLongLong(number.ptr());
+    if (!PyErr_Occurred()) return {true, false, large};
+    PyErr_Clear();
+  }
   if (overflow != 0) return {true, false, to_name(to_digits(number), 2)};
   if (value == -1 && PyErr_Occurred()) throw nb::python_error();
   return {true, value < 0, static_cast<std::uint64_t>(value)};

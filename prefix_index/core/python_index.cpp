@@ -84,7 +84,7 @@ PyIndex::PyIndex(std::size_t max_blocks, std::size_t max_holder_blocks, nb::obje
     : index_(max_blocks, max_holder_blocks, make_registry(std::move(find_component), std::move(find_start))) {}
 
 std::uint32_t PyIndex::attach(nb::object target, const std::string& model, bool is_refreshed, bool is_bigram,
-                              std::uint64_t secret, std::size_t max_orphans, std::optional<std::string> host,
+                              std::uint64_t secret, std::uint64_t name_key, std::size_t max_orphans, std::optional<std::string> host,
                               const std::vector<std::string>& pools, nb::sequence layout) {
   std::vector<DeclaredGroup> groups;
   for (const nb::handle group : layout)
@@ -92,7 +92,7 @@ std::uint32_t PyIndex::attach(nb::object target, const std::string& model, bool 
                       nb::cast<bool>(group[3])});
   const auto held = lock();
   const std::uint32_t number = index_.attach(
-      {model, is_refreshed, is_bigram, secret, max_orphans, std::move(host), std::move(groups)}, pools);
+      {model, is_refreshed, is_bigram, secret, name_key, max_orphans, std::move(host), std::move(groups)}, pools);
   if (targets_.size() <= number) targets_.resize(number + 1);
   const Py_hash_t hash = PyObject_Hash(target.ptr());
   if (hash == -1) throw nb::python_error();
@@ -304,6 +304,7 @@ nb::dict PyIndex::counters() {
   counters["evicted_entries"] = index_.evicted();
   counters["unsettled_edges"] = index_.tree().unsettled_count();
   counters["size_bytes"] = index_.bytes();
+  counters["steps"] = index_.tree().steps();
   return counters;
 }
 

@@ -22,7 +22,7 @@ class PyIndex {
   PyIndex(std::size_t max_blocks, std::size_t max_holder_blocks, nb::object find_component, nb::object find_start);
 
   std::uint32_t attach(nb::object target, const std::string& model, bool is_refreshed, bool is_bigram,
-                       std::uint64_t secret, std::size_t max_orphans, std::optional<std::string> host,
+                       std::uint64_t secret, std::uint64_t name_key, std::size_t max_orphans, std::optional<std::string> host,
                        const std::vector<std::string>& pools, nb::sequence layout);
   std::size_t detach(std::uint32_t holder);
   std::size_t clear(std::uint32_t holder);

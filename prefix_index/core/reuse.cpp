@@ -20,6 +20,7 @@ const GroupView::ShelfView* GroupView::find_ending(const Prompt& prompt, std::ui
                                                    std::uint64_t of_tokens) const {
   std::uint64_t size = 0;
   NodeId node = kNoNode;
+  prompt.tree.count_steps(1);
   for (const ShelfView& shelf : shelves_) {
     if (of_tokens != 0 && shelf.block_tokens != of_tokens) continue;
     if (shelf.block_tokens != size) {
@@ -36,12 +37,27 @@ const GroupView::ShelfView* GroupView::find_ending(const Prompt& prompt, std::ui
 
 std::uint64_t GroupView::find_hole(const Prompt& prompt, std::uint64_t end_tokens) const {
   const std::uint64_t start = prompt.registry.find_start(component(), end_tokens);
-  for (std::uint64_t place = end_tokens; place > start;) {
+  const std::uint64_t size = only_size();
+  std::uint64_t place = end_tokens, hole = 0;
+  const bool is_inside = end_tokens > unbroken_.from_tokens && end_tokens <= unbroken_.to_tokens;
+  const bool goes_on = size > 0 && is_inside && (unbroken_.to_tokens - end_tokens) % size == 0;
+  if (goes_on) place = unbroken_.from_tokens;
+  while (place > start && hole == 0) {
     const ShelfView* shelf = find_ending(prompt, place);
-    if (shelf == nullptr) return place;
-    place -= shelf->block_tokens;
+    if (shelf == nullptr)
+      hole = place;
+    else
+      place -= shelf->block_tokens;
   }
-  return 0;
+  if (size > 0) unbroken_ = {place, goes_on ? unbroken_.to_tokens : end_tokens};
+  return hole;
+}
+
+// Tokens a block where all shelves have the same, else 0.
+std::uint64_t GroupView::only_size() const {
+  for (const ShelfView& shelf : shelves_)
+    if (shelf.block_tokens != shelves_.front().block_tokens) return 0;
+  return shelves_.empty() ? 0 : shelves_.front().block_tokens;
 }
 
 void GroupView::settle(std::uint64_t block_tokens, std::uint64_t tokens) {

@@ -73,6 +73,7 @@ class GroupView {
     std::uint64_t block_tokens;
     Slot slot;
   };
+  std::uint64_t only_size() const;
   // The first shelf that has the block ending there; null where none has.
   const ShelfView* find_ending(const Prompt& prompt, std::uint64_t end_tokens, std::uint64_t of_tokens = 0) const;
 
@@ -82,6 +83,12 @@ class GroupView {
   std::uint64_t settled_tokens_ = 0;
   //: What was asked last, and its answer: plans ask the same again.
   mutable std::optional<std::pair<std::uint64_t, std::uint64_t>> covered_;
+  //: Ends of blocks that `find_hole` found without a hole, (from, to], where all are of one size: a lower boundary
+  //: needs most of them too.
+  struct Unbroken {
+    std::uint64_t from_tokens = 0, to_tokens = 0;
+  };
+  mutable Unbroken unbroken_;
 };
 
 using Views = std::vector<GroupView>;

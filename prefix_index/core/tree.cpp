@@ -63,6 +63,7 @@ void Tree::set_parent(NodeId id, NodeId parent) {
   const NodeId before = node(id).parent;
   unlink(node(id));
   detached_.erase(id);
+  ++epoch_;
   at(id).parent = parent;
   at(id).next_sibling = at(id).previous_sibling = kNoNode;
   hang(id, parent);
@@ -98,9 +99,18 @@ void Tree::hang(NodeId id, NodeId parent) {
 
 std::uint32_t Tree::position(NodeId id) const {
   std::uint32_t blocks = 0;
-  for (; is_node(node(id).parent); id = node(id).parent) ++blocks;
-  const auto detached = node(id).parent == kDetached ? detached_.find(id) : detached_.end();
-  return detached == detached_.end() ? blocks : blocks + detached->second;
+  NodeId top = id;
+  for (; !knows_position(top) && is_node(node(top).parent); top = node(top).parent) ++blocks;
+  std::uint32_t position = blocks;
+  if (knows_position(top)) {
+    position += known_position(top).position;
+  } else if (const auto detached = detached_.find(top); detached != detached_.end()) {
+    position += detached->second;
+  }
+  for (std::uint32_t above = 0; above < blocks; ++above, id = node(id).parent)
+    if (above % kPositionStride == 0) known_position(id) = {id, epoch_, position - above};
+  count_steps(blocks);
+  return position;
 }
 
 void Tree::unlink(const Node& gone) {
@@ -119,6 +129,7 @@ void Tree::free_unused(NodeId id) {
     table_.erase(gone.place, id);
     unlink(gone);
     if (parent == kDetached) detached_.erase(id);
+    if (knows_position(id)) known_position(id) = {};
     gone.parent = kFreed;
     gone.next_sibling = free_head_;
     free_head_ = id;
@@ -227,7 +238,7 @@ void Tree::touch(NodeId id) {
 
 std::size_t Tree::bytes() const {
   return (chunks_.size() << kChunkBits) * sizeof(Node) + table_.bytes() + sets_.bytes() +
-         slots_.capacity() * sizeof(SlotState) + unsettled_.capacity() * sizeof(Edge);
+         slots_.capacity() * sizeof(SlotState) + unsettled_.capacity() * sizeof(Edge) + sizeof positions_;
 }
 
 std::string Tree::find_contradiction() const {

@@ -9,6 +9,7 @@
 // harm, so the list needs no upkeep. A match answers unsettled slots by walking the chain.
 #pragma once
 
+#include <array>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -58,7 +59,8 @@ class Tree {
   NodeId intern_claimed(Place place, Place parent, std::uint32_t position);
   // The node before one, kNoNode at a chain's start and where it is not known.
   NodeId parent(NodeId id) const { return is_node(node(id).parent) ? node(id).parent : kNoNode; }
-  // Blocks before one in its chain. Cost: in proportion.
+  // Blocks before one in its chain. Cost: in proportion to those before it, down from one whose position was asked for
+  // lately: what grows at its end costs what it grows by.
   std::uint32_t position(NodeId id) const;
   // One above every node's number.
   NodeId node_limit() const { return used_; }
@@ -99,6 +101,9 @@ class Tree {
 
   std::size_t node_count() const { return used_ - free_count_; }
   std::size_t bytes() const;
+  // Entries, blocks and places that were looked at one after another, where an event or a match may look at many.
+  std::uint64_t steps() const { return steps_; }
+  void count_steps(std::size_t steps) const { steps_ += steps; }
   // What contradicts itself, in words; empty when nothing does.
   std::string find_contradiction() const;
 
@@ -110,6 +115,8 @@ class Tree {
   static constexpr NodeId kFreed = kNoNode + 1, kDetached = kNoNode + 2;
   //: Children looked at right away before an edge goes on the list.
   static constexpr int kGlance = 8;
+  //: Positions that are remembered, and how far apart they are kept on a long walk.
+  static constexpr std::size_t kPositions = 4'096, kPositionStride = 64;
 
   struct SlotState {
     std::uint32_t owner = 0;
@@ -123,6 +130,16 @@ class Tree {
     NodeId child;
     Slot slot;
   };
+
+  //: A node's position, while no node hangs elsewhere than it did in that epoch.
+  struct KnownPosition {
+    NodeId node = kNoNode;
+    std::uint32_t epoch = 0, position = 0;
+  };
+  KnownPosition& known_position(NodeId id) const { return positions_[id % kPositions]; }
+  bool knows_position(NodeId id) const {
+    return known_position(id).node == id && known_position(id).epoch == epoch_;
+  }
 
   struct FreeChunk {
     void operator()(Node* chunk) const { PageAllocator<Node>().deallocate(chunk, 0); }
@@ -158,6 +175,9 @@ class Tree {
   //: Position of each node whose parent nobody knows.
   std::unordered_map<NodeId, std::uint32_t> detached_;
   std::uint8_t tick_ = 0;
+  std::uint32_t epoch_ = 0;
+  mutable std::array<KnownPosition, kPositions> positions_;
+  mutable std::uint64_t steps_ = 0;
 };
 
 }  // namespace dovecote
