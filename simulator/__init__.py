@@ -1,1 +1,1 @@
-"""Agent traffic without a GPU fleet: trace loaders, workloads, demo."""
+"""Agent traffic without a GPU fleet: trace loaders, workloads, demo, and whole fleets in virtual time."""

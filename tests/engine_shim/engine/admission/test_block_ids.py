@@ -8,6 +8,8 @@ from engine_shim.engine.admission.admission import Admission
 from engine_shim.engine.admission.request import EngineRequest, RefusalReason, SamplingParams
 from engine_shim.engine.cache.page_hash import NAMED_PAGES
 from engine_shim.engine.cache.prefix_cache import PrefixCache
+from engine_shim.engine.engine import Engine
+from engine_shim.engine.forward.timed import CostModel, TimedForward
 from engine_shim.engine.spec import EngineSpec
 
 
@@ -112,6 +114,24 @@ def test_decode_tokens_count_against_the_chunk_where_the_spec_says_so():
 )
 def test_ids_that_are_no_prompt_of_blocks_are_refused(ids, tokens, reason):
     assert submit(make(), "a", ids, prompt_tokens=tokens).reason is reason
+
+
+def test_a_salt_beside_ids_of_blocks_is_refused():
+    request = EngineRequest(
+        request_id="a", prompt_ids=array("I", [1]), sampling=SamplingParams(max_new_tokens=1), cache_salt="tenant"
+    )
+    assert make().submit(request).reason is RefusalReason.SALTED_IDS
+
+
+def test_an_engine_that_computes_takes_no_ids_of_blocks():
+    spec = EngineSpec(page_tokens=4, id_tokens=4)
+    with pytest.raises(ValueError, match="a forward computes tokens"):
+        Engine(spec, TimedForward(CostModel(), spec=spec), dp_rank=0)
+
+
+def test_pages_of_several_ids_have_no_name_of_their_own():
+    with pytest.raises(ValueError, match="pages of 4 ids"):
+        NAMED_PAGES.chain(b"", bytes(16), 4)
 
 
 def test_a_prompt_shorter_than_a_block_has_no_ids():
