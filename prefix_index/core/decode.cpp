@@ -123,7 +123,7 @@ class EventReader {
   Name name() {
     if (in_.is_bytes()) {
       const std::string_view data = in_.bytes();
-      if (data.size() > kMaxHashBytes) in_.fail();
+      if (data.size() < kMinHashBytes || data.size() > kMaxHashBytes || data.size() % 2 != 0) in_.fail();
       return to_name(data);
     }
     const Reader::Integer value = in_.integer();

@@ -31,7 +31,7 @@ inline constexpr std::size_t kTiers = 4;
 inline constexpr std::size_t kMaxHashes = 65'536;
 inline constexpr std::size_t kMaxTokens = 1'048'576;
 inline constexpr std::size_t kMaxEvents = 65'536;
-inline constexpr std::size_t kMaxHashBytes = 64;
+inline constexpr std::size_t kMinHashBytes = 4, kMaxHashBytes = 64;
 
 // Fetch the line at an address into the cache, ahead of its use. Inlined always: as a call of its own that
 // changes nothing, GCC would leave it out.

@@ -49,6 +49,10 @@ REFUSED = {
     "a token that is no number": {"token_ids": [1.5] * 4},
     "no tokens at all": {"token_ids": None},
     "a hash of a kilobyte": {"block_hashes": [b"h" * 1_024]},
+    "hash bytes of odd length": {"block_hashes": [b"x" * 31]},
+    "a parent's hash of odd length": {"parent_block_hash": b"x" * 33},
+    "a hash of no bytes": {"block_hashes": [b""]},
+    "a hash of two bytes": {"block_hashes": [b"ab"]},
     "a hash of text": {"block_hashes": ["abc"]},
     "a hash within a hash": {"block_hashes": [[1]]},
     "a parent that is a list": {"parent_block_hash": [1]},
@@ -60,7 +64,6 @@ REFUSED = {
 ABSURD = {
     "more names than blocks": {"block_hashes": list(range(500, 600)), "token_ids": [1, 2, 3, 4]},
     "fewer tokens than a block": {"block_hashes": [501], "token_ids": [1]},
-    "hash bytes of odd lengths": {"block_hashes": [b"", b"a", b"abc", b"x" * 63], "token_ids": list(range(16))},
     "a block as its own parent": {"block_hashes": [502], "parent_block_hash": 502},
     "one name twice": {"block_hashes": [503, 503], "token_ids": list(range(8))},
     "another block size": {"block_hashes": [504], "token_ids": list(range(7)), "block_size": 7},

@@ -49,7 +49,9 @@ def _decode_event(raw: msgspec.Raw) -> Event | str:
     """The event, or the reason why it was left out."""
     keyed = memoryview(raw)[0] in _MAP_OPCODES
     try:
-        return _to_event(shapes.read_map(raw) if keyed else shapes.read_array(raw))
+        shape = shapes.read_map(raw) if keyed else shapes.read_array(raw)
+        shapes.check_hash_bytes(shape)
+        return _to_event(shape)
     except _UNREADABLE:
         return "unknown_type" if _is_foreign(raw, keyed=keyed) else "malformed"
 

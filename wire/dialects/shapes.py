@@ -12,10 +12,10 @@ MAX_HASHES = 65_536
 MAX_TOKENS = 1_048_576
 #: Engines publish one batch a step; even a whole pool's turnover is far fewer events.
 MAX_EVENTS = 65_536
-#: Engines use 4 to 32 bytes.
-MAX_HASH_BYTES = 64
+#: Engines use 8 to 32 bytes; no digest has an odd number of them, which `check_hash_bytes` looks at.
+MIN_HASH_BYTES, MAX_HASH_BYTES = 4, 64
 
-Hash = int | Annotated[bytes, Meta(max_length=MAX_HASH_BYTES)]
+Hash = int | Annotated[bytes, Meta(min_length=MIN_HASH_BYTES, max_length=MAX_HASH_BYTES)]
 Hashes = Annotated[tuple[Hash, ...], Meta(max_length=MAX_HASHES)]
 Token = Annotated[int, Meta(ge=0, lt=1 << 32)]
 Tokens = Annotated[tuple[Token, ...], Meta(max_length=MAX_TOKENS)]
@@ -100,6 +100,16 @@ class ForeignMap(Struct, frozen=True):
     """A keyed event of any type."""
 
     type: str
+
+
+def check_hash_bytes(shape: Struct) -> None:
+    """Raise ValueError where a hash in bytes is no digest: it was cut, or is something else."""
+    if not isinstance(shape, StoredArray | StoredMap | RemovedArray | RemovedMap):
+        return
+    parent = None if isinstance(shape, RemovedArray | RemovedMap) else shape.parent_block_hash
+    for name in (parent, *shape.block_hashes):
+        if isinstance(name, bytes) and len(name) % 2:
+            raise ValueError(f"a hash of {len(name)} bytes")
 
 
 read_foreign_array = msgspec.msgpack.Decoder(ForeignArray).decode
