@@ -62,6 +62,9 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
     snapshots_failed: int = 0
     #: Times that blocks were due and none came.
     overdue: int = 0
+    #: Blocks told of before their parent, and removals of blocks that were not known.
+    orphans: int = 0
+    unknown_removals: int = 0
     #: How long messages have been waiting to be read; 0 where none waits.
     lag_s: float = 0.0
 
@@ -169,6 +172,8 @@ class _StreamCollector(Collector):
             ("snapshots_asked", "Snapshots asked of sidecars.", "snapshots_asked"),
             ("snapshots_loaded", "Snapshots of sidecars taken over.", "snapshots_loaded"),
             ("snapshots_failed", "Snapshots that could not be had or broke off.", "snapshots_failed"),
+            ("orphan_blocks", "Blocks told of before their parent, put aside until it turns up.", "orphans"),
+            ("unknown_removals", "Removals of blocks that the index did not know.", "unknown_removals"),
             ("overdue_blocks", "Times that a rank was silent about blocks it must have stored (stale).", "overdue"),
         ):
             family = CounterMetricFamily(PREFIX + name, text, labels=RANK)

@@ -136,6 +136,20 @@ def _tcp(host: str, port: int) -> str:
     return f"tcp://[{host}]:{port}" if ":" in host and not host.startswith("[") else f"tcp://{host}:{port}"
 
 
+def find_dp_problem(info: dict[str, Any]) -> str | None:
+    """Why a `/server_info` that says how many ranks there are cannot be meant, in words; None where it can.
+
+    What it does not say is no problem. A count that is none must not be read as one rank: the others would earn
+    nothing and the one be asked for what they hold.
+    """
+    block = info.get("kv_events")
+    for told in (info, block if isinstance(block, dict) else {}):
+        value = told.get("dp_size")
+        if value is not None and read_count(value, MAX_RANKS) is None:
+            return f"its dp_size is {str(value)[:64]!r}, not a number from 1 to {MAX_RANKS}"
+    return None
+
+
 def read_count(value: Any, limit: int) -> int | None:
     """A whole number from 1 to `limit`; None for anything else."""
     return value if type(value) is int and 1 <= value <= limit else None

@@ -9,7 +9,16 @@ from typing import Any
 
 import msgspec
 
-from wire.event_sources import MAX_RANKS, RankEvents, find_sockets, is_bigram, read_count, read_event_sources, read_text
+from wire.event_sources import (
+    MAX_RANKS,
+    RankEvents,
+    find_dp_problem,
+    find_sockets,
+    is_bigram,
+    read_count,
+    read_event_sources,
+    read_text,
+)
 from wire.load import LoadReport
 
 _MAX_MODELS = 256
@@ -69,6 +78,8 @@ def read_engine(info: Any, models: Any, sources: Any, metrics: str | None, *, ur
     names = _read_models(models) or tuple(name for name in [read_text(known.get("served_model_name"))] if name)
     if not names:
         return f"{url}: it names no model"
+    if (problem := find_dp_problem(known)) is not None:
+        return f"{url}: {problem}"
     dp_size = read_count(known.get("dp_size"), MAX_RANKS) or dp_size or 1
     found = tuple(find_sockets(events, rank) for rank in range(dp_size))
     usable = tuple(each for each in found if each is not None)

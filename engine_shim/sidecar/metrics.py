@@ -56,6 +56,12 @@ class _Views(Collector):
             ("event_gaps", "Breaks in the engine's numbering.", lambda view: view.counters.gaps),
             ("event_replays", "Replays asked of the engine.", lambda view: view.counters.replays),
             ("event_losses", "Times that events were lost for good.", lambda view: view.counters.losses),
+            ("orphan_blocks", "Blocks told of before their parent, and put aside.", lambda view: view.counters.orphans),
+            (
+                "unknown_removals",
+                "Removals of blocks that were not known.",
+                lambda view: view.counters.unknown_removals,
+            ),
         )
         for name, text, read in counters:
             family = CounterMetricFamily(PREFIX + name, text, labels=_RANK)

@@ -17,6 +17,7 @@ from wire.event_sources import (
     MAX_RANKS,
     EventPorts,
     RankEvents,
+    find_dp_problem,
     find_sockets,
     is_bigram,
     read_count,
@@ -63,6 +64,8 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     #: Base URL of the sidecar that told this, whose streams tell of restarts themselves; None without one.
     sidecar_url: str | None = None
+    #: What in its account cannot be meant, in words, so that it gets no requests; None where nothing.
+    problem: str | None = None
 
 
 def read_facts(server_info: Any, models: Any, event_sources: Any, *, url: str) -> WorkerFacts:
@@ -89,6 +92,7 @@ def read_facts(server_info: Any, models: Any, event_sources: Any, *, url: str) -
         events_absent=absent,
         start_mark=_start_mark(info),
         version=read_text(info.get("version")),
+        problem=find_dp_problem(info),
     )
 
 

@@ -51,7 +51,8 @@ class Worker:
         self.facts = facts
         try:
             check_dp_size(facts, self.config.dp_size, self.id)
-            self.refused = None if facts.models else f"worker {self.id} names no model"
+            problem = facts.problem if facts.models else "it names no model"
+            self.refused = None if problem is None else f"worker {self.id}: {problem}"
         except ContradictionError as error:
             self.refused = error.message
         return changed

@@ -32,6 +32,7 @@ def test_an_engine_that_connects_finds_the_sidecar_bound():
         ((None, MODELS, None, None), "publishes no cache events"),
         ((None, {"data": []}, SOURCES, None), "names no model"),
         (({"dp_size": 2}, MODELS, SOURCES, None), "event sockets of 1"),
+        (({"dp_size": 0}, MODELS, SOURCES, None), "its dp_size is '0'"),
     ],
 )
 def test_an_engine_that_cannot_be_mirrored_is_said_so_in_words(answers, words):

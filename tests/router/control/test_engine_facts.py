@@ -4,6 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.config_workers import WorkerConfig
 from router.control.facts import (
     ContradictionError,
     EventPorts,
@@ -14,6 +15,8 @@ from router.control.facts import (
     read_facts,
     shift_port,
 )
+from router.control.health import HealthGate
+from router.control.worker import Worker
 
 URL = "http://10.0.0.7:30000"
 MODELS = {"data": [{"id": "base", "parent": None}, {"id": "lora", "parent": "base"}]}
@@ -106,6 +109,19 @@ def test_a_contradicting_dp_size_is_refused_with_both_values():
     check_dp_size(facts, 2, "w")
     with pytest.raises(ContradictionError, match=r"4 in the configuration and 2"):
         check_dp_size(facts, 4, "w")
+
+
+@pytest.mark.parametrize("told", [0, -1, 1 << 31, "2", 2.0, True, [1]], ids=repr)
+@pytest.mark.parametrize("at", ["info", "kv_events"])
+def test_a_dp_size_that_is_no_count_is_refused_and_never_read_as_one_rank(told, at):
+    info = SGLANG | ({"dp_size": told} if at == "info" else {"kv_events": SGLANG["kv_events"] | {"dp_size": told}})
+    facts = read_facts(info, MODELS, None, url=URL)
+    assert "dp_size" in facts.problem
+    worker = Worker(WorkerConfig(id="w", url=URL), HealthGate(unhealthy_after=1, healthy_after=1))
+    worker.accept(facts)
+    assert worker.refused == f"worker w: {facts.problem}"
+    worker.accept(read_facts(SGLANG, MODELS, None, url=URL))
+    assert worker.refused is None
 
 
 def test_a_start_mark_differs_after_a_restart():
