@@ -26,7 +26,7 @@ nb::list hash_blocks(const std::uint32_t* tokens, std::size_t count, std::size_t
   if (block_tokens > count) return {};
   std::vector<std::uint64_t> hashes(count / block_tokens);
   {
-    nb::gil_scoped_release released;
+    const dovecote::python::Unlocked released;
     dovecote::chain_blocks(tokens, hashes.size(), block_tokens, seed, hashes.data());
   }
   const nb::object list = nb::steal(PyList_New(static_cast<Py_ssize_t>(hashes.size())));

@@ -68,12 +68,12 @@ Registry PyIndex::make_registry(nb::object find_component, nb::object find_start
   Registry registry;
   registry.find = [find_component](const std::optional<std::string_view>& kind, const OptionalNumber& group,
                                    const OptionalNumber& window) {
-    const nb::gil_scoped_acquire acquired;
+    const Locked acquired;
     const nb::object word = to_python(kind ? std::optional<std::string>(*kind) : std::nullopt);
     return read_component(find_component(word, to_python(group), to_python(window)));
   };
   registry.find_foreign_start = [find_start](std::uint32_t id, std::uint64_t end_tokens) {
-    const nb::gil_scoped_acquire acquired;
+    const Locked acquired;
     return nb::cast<std::uint64_t>(find_start(id, end_tokens));
   };
   return registry;
@@ -105,7 +105,7 @@ std::size_t PyIndex::detach(std::uint32_t holder) {
   if (!index_.has_holder(holder)) return 0;
   const std::size_t counted = index_.holder(holder).count();
   {
-    nb::gil_scoped_release released;
+    const Unlocked released;
     index_.detach(holder);
   }
   return counted;
@@ -113,19 +113,19 @@ std::size_t PyIndex::detach(std::uint32_t holder) {
 
 std::size_t PyIndex::clear(std::uint32_t holder) {
   const auto held = lock();
-  nb::gil_scoped_release released;
+  const Unlocked released;
   return index_.has_holder(holder) ? index_.clear(holder) : 0;
 }
 
 std::size_t PyIndex::doubt(std::uint32_t holder) {
   const auto held = lock();
-  nb::gil_scoped_release released;
+  const Unlocked released;
   return index_.has_holder(holder) ? index_.doubt(holder) : 0;
 }
 
 std::size_t PyIndex::drop_pool(const std::string& name) {
   const auto held = lock();
-  nb::gil_scoped_release released;
+  const Unlocked released;
   return index_.drop_pool(name);
 }
 
@@ -194,7 +194,7 @@ nb::tuple PyIndex::apply_payloads(std::uint32_t holder, nb::list payloads, std::
   std::size_t next = 0;
   {
     const auto held = lock();
-    nb::gil_scoped_release released;
+    const Unlocked released;
     const bool is_known = index_.has_holder(holder);
     for (; is_known && next < views.size() && index_.apply_payload(holder, views[next], outcome); ++next) {
       if (!with_changes) outcome.delta.clear_places();

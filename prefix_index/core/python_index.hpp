@@ -6,14 +6,61 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <chrono>
+#include <cstdlib>
 #include <mutex>
 #include <optional>
+#include <thread>
 #include <vector>
 
 #include "index.hpp"
 #include "python_events.hpp"
 
 namespace dovecote::python {
+
+//: Where the interpreter has begun to end when this thread wants it back, the thread stays here for good: the
+//: interpreter would end it by an exception that may not pass through C++.
+template <typename Take>
+auto take_interpreter(Take take) noexcept {
+  const auto stay = [] { for (;;) std::this_thread::sleep_for(std::chrono::hours(1)); };
+  try {
+#if PY_VERSION_HEX >= 0x030D0000
+    if (Py_IsFinalizing()) stay();
+#else
+    if (_Py_IsFinalizing()) stay();
+#endif
+    return take();
+  } catch (...) {
+    stay();
+  }
+  std::abort();
+}
+
+//: Others may run Python meanwhile.
+class Unlocked {
+ public:
+  Unlocked() : state_(PyEval_SaveThread()) {}
+  ~Unlocked() {
+    take_interpreter([this] { PyEval_RestoreThread(state_); });
+  }
+  Unlocked(const Unlocked&) = delete;
+  Unlocked& operator=(const Unlocked&) = delete;
+
+ private:
+  PyThreadState* state_;
+};
+
+//: Python may be run here, whoever ran it before.
+class Locked {
+ public:
+  Locked() : state_(take_interpreter([] { return PyGILState_Ensure(); })) {}
+  ~Locked() { PyGILState_Release(state_); }
+  Locked(const Locked&) = delete;
+  Locked& operator=(const Locked&) = delete;
+
+ private:
+  PyGILState_STATE state_;
+};
 
 class PyIndex {
  public:
@@ -66,7 +113,7 @@ class PyIndex {
   std::unique_lock<std::mutex> lock() {
     std::unique_lock<std::mutex> held(mutex_, std::try_to_lock);
     if (!held.owns_lock()) {
-      nb::gil_scoped_release released;
+      const Unlocked released;
       held.lock();
     }
     return held;

@@ -45,7 +45,7 @@ nb::tuple PyIndex::apply_run(std::uint32_t holder, nb::list payloads, std::optio
   Run run;
   std::size_t next = 0;
   {
-    const nb::gil_scoped_release released;
+    const Unlocked released;
     // Given back before the interpreter's lock is waited for, so that nobody waits for both.
     const std::lock_guard held(mutex_);
     if (!index_.has_holder(holder)) views.clear();

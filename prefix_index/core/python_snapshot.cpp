@@ -49,7 +49,7 @@ nb::list PyIndex::dump(std::uint32_t holder, std::size_t max_records) {
   if (!index_.has_holder(holder)) return told;
   std::vector<Run> runs;
   {
-    nb::gil_scoped_release released;
+    const Unlocked released;
     runs = index_.holder(holder).dump();
   }
   for (const Run& run : runs)
@@ -75,7 +75,7 @@ std::size_t PyIndex::load(std::uint32_t holder, nb::tuple told) {
       copies.size() != 4 * count || positions.size() != 4 * count)
     throw nb::value_error("columns of different lengths");
   const auto held = lock();
-  const nb::gil_scoped_release released;
+  const Unlocked released;
   run.records.reserve(count);
   for (std::size_t at = 0; at < count; ++at)
     run.records.push_back({read_little<std::uint64_t>(names, at), read_little<std::uint64_t>(parents, at),

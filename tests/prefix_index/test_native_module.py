@@ -1,5 +1,7 @@
 """The compiled module: our own XXH3-64 against the xxhash library."""
 
+import subprocess
+import sys
 from array import array
 from importlib import import_module
 from random import Random
@@ -44,3 +46,39 @@ def test_wrong_arguments_are_refused(core):
     with pytest.raises(TypeError):
         core.block_hashes(array("f", [1.0]), 1, 0)
     assert core.block_hashes(array("I"), 4, 0) == []
+
+
+#: Threads are within the index while the interpreter ends around them.
+LEAVING = """
+from threading import Event, Thread
+from prefix_index.native import NativePrefixIndex
+from wire.dialects import vllm
+from wire.events import BlockStored, EventBatch
+from wire.ids import Target
+
+holder, index = Target("a", 0), NativePrefixIndex()
+index.attach(holder, model="m")
+blocks = [
+    BlockStored(block_hashes=(n,), parent_block_hash=n - 1 or None, token_ids=(n,), block_tokens=1)
+    for n in range(1, 5_000)
+]
+payload = vllm.encode_batch(EventBatch(ts_s=1.0, events=tuple(blocks)), "0.32")
+
+def work(begun):
+    while True:
+        index.apply_payloads(holder, [payload])
+        index.clear(holder)
+        begun.set()
+
+events = [Event(), Event(), Event()]
+for event in events:
+    Thread(target=work, args=(event,), daemon=True).start()
+for event in events:
+    event.wait()
+"""
+
+
+def test_an_interpreter_that_ends_while_threads_use_the_index_ends_well():
+    for _ in range(3):
+        done = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, b"")
