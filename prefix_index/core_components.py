@@ -5,7 +5,6 @@ rule is not its own. Refers to no index, so that none is kept alive by its core.
 """
 
 from prefix_index.components import Component, Full, Recovery, Registry, State, Window, is_prefix
-from prefix_index.layout import GroupLayout, Layout
 
 #: How the core numbers the rules it has; any other prefix group has that of full attention.
 _RULES: dict[type, int] = {Full: 1, Window: 2, State: 3}
@@ -43,16 +42,6 @@ class CoreComponents:
     def find_name(self, number: int) -> str:
         """Name of a component."""
         return self._known[number].name
-
-    def find_declared(self, layout: Layout | None) -> dict[int | None, GroupLayout]:
-        """What a worker says of each group; of one without a number, what it says of its first prefix group."""
-        groups = layout.groups if layout is not None else ()
-        declared: dict[int | None, GroupLayout] = dict(enumerate(groups))
-        for number, group in enumerate(groups):
-            component = self._registry.find(group.kind, number, group.window_tokens)
-            if component is not None and is_prefix(component):
-                declared.setdefault(None, group)
-        return declared
 
     def _find_number(self, component: Component, key: tuple[str | None, int | None, int | None]) -> int | None:
         if type(component) in _RULES:

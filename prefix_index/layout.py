@@ -2,6 +2,8 @@
 
 import msgspec
 
+from prefix_index.components import Registry, is_prefix
+
 
 class GroupLayout(msgspec.Struct, frozen=True, kw_only=True):
     """One cache group of a hybrid model."""
@@ -24,6 +26,17 @@ class Layout(msgspec.Struct, frozen=True):
     """The groups in the order in which the engine numbers them."""
 
     groups: tuple[GroupLayout, ...]
+
+
+def find_declared(layout: Layout | None, registry: Registry) -> dict[int | None, GroupLayout]:
+    """What a worker says of each group; of one without a number, what it says of its first prefix group."""
+    groups = layout.groups if layout is not None else ()
+    declared: dict[int | None, GroupLayout] = dict(enumerate(groups))
+    for number, group in enumerate(groups):
+        component = registry.find(group.kind, number, group.window_tokens)
+        if component is not None and is_prefix(component):
+            declared.setdefault(None, group)
+    return declared
 
 
 def find_size_bytes(group: GroupLayout | None, tokens: int) -> int | None:

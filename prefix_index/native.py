@@ -13,7 +13,7 @@ import msgspec
 from prefix_index.base import FEATURES, Alternative, BlockChain, Change, CopyRule, IndexSize, Load, Reach
 from prefix_index.components import STANDARD, Registry
 from prefix_index.core_components import CoreComponents
-from prefix_index.layout import GroupLayout, Layout, find_size_bytes
+from prefix_index.layout import GroupLayout, Layout, find_declared, find_size_bytes
 from prefix_index.runs import RunOutcome
 from wire.dialects import decode_batch
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
@@ -111,7 +111,7 @@ class NativePrefixIndex:
             max_blocks: Most of all together.
             registry: Kinds of cache groups.
         """
-        self._components = CoreComponents(registry)
+        self._registry, self._components = registry, CoreComponents(registry)
         #: The compiled object; its verbs take numbers of holders.
         self.core: Any = import_module("prefix_index._core").Index(
             max_blocks, max_holder_blocks, self._components.find, self._components.find_start
@@ -142,7 +142,7 @@ class NativePrefixIndex:
             list(pools),
             [(each.kind, each.window_tokens, each.checkpoint_tokens or 0, each.is_offloaded) for each in groups],
         )  # fmt: skip
-        self._holders[holder] = _Registration(number, self._generation, self._components.find_declared(layout))
+        self._holders[holder] = _Registration(number, self._generation, find_declared(layout, self._registry))
         return self._generation
 
     def drop(self, holder: Target) -> int:

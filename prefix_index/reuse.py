@@ -5,95 +5,67 @@ attention [0, L), a window group [L - window, L), a recurrent group a checkpoint
 not taken as the smallest of the groups' own maxima.
 """
 
-from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from math import lcm
 
+import msgspec
 from msgspec.structs import replace
 
 from prefix_index.base import Alternative, Load, Reach
 from prefix_index.components import Component, Recovery
 from prefix_index.layout import GroupLayout, find_size_bytes
-from prefix_index.shelves import Group
+from prefix_index.shelves import REACHES, Store
 from wire.events import Medium
 
-#: Hashes of a prompt by block size.
-Chains = Mapping[int, tuple[int, ...]]
-#: Where a shelf stands, its block size, its places.
-Shelf = tuple[Reach, int, Container[int]]
-#: What the worker declared of each group.
 Declared = Mapping[int | None, GroupLayout]
+_RELAXED: tuple[set[Recovery], ...] = (
+    set(), {Recovery.REBUILD}, {Recovery.REPLAY}, {Recovery.REBUILD, Recovery.REPLAY},
+)  # fmt: skip
 
 
-class GroupView:
-    """One group as a rank reads it: the shelves of every holder within reach."""
+class View(msgspec.Struct, eq=False):
+    """One group as a rank reads it, along one prompt."""
 
-    def __init__(self, group_idx: int | None, component: Component, *, is_prefix: bool, grain_tokens: int) -> None:
-        self.group_idx = group_idx
-        self.component = component
-        self.is_prefix = is_prefix
-        self.grain_tokens = grain_tokens
-        #: Nearest holder first; of one holder the largest blocks first.
-        self.shelves: list[Shelf] = []
+    number: int | None
+    component: Component
+    is_prefix: bool
+    #: Distance of the boundaries at which the group's blocks end.
+    grain_tokens: int
+    #: Blocks by their end: how far each is, its tokens; nearest first, at one distance the largest first.
+    ending: dict[int, list[tuple[Reach, int]]] = {}
 
     def find_start(self, end_tokens: int) -> int:
-        """First token that must be resident for the boundary at `end_tokens`."""
+        """First token that a boundary needs."""
         return max(0, self.component.find_start(end_tokens)) if end_tokens else 0
 
-    def find_hole(self, chains: Chains, end_tokens: int) -> int | None:
-        """End of the last block that the boundary at `end_tokens` needs and no shelf has; None where none lacks."""
-        start, place = self.find_start(end_tokens), end_tokens
-        while place > start:
-            size = next((size for _, size, _ in self._ending(chains, place)), 0)
-            if not size:
-                return place
-            place -= size
-        return None
+    def walk(self, end_tokens: int) -> Iterator[tuple[int, Reach | None, int]]:
+        """Blocks that a boundary needs, last first: end, how far (None at a hole), tokens."""
+        start, end = self.find_start(end_tokens), end_tokens
+        while end > start:
+            reach, size = next(iter(self.ending.get(end, ())), (None, self.grain_tokens))
+            yield end, reach, size
+            end -= size
 
-    def cover(self, chains: Chains, limit_tokens: int) -> int:
-        """End of the unbroken run of blocks from the prompt's start."""
-        sizes = sorted({size for _, size, _ in self.shelves}, reverse=True)
-        place, size = 0, 1
-        while size and place < limit_tokens:
-            size = next((size for size in sizes if place % size == 0 and self._has(chains, size, place + size)), 0)
-            place += size
-        return place
+    def find_hole(self, end_tokens: int) -> int | None:
+        """End of the last block that a boundary needs and nothing within reach has; None where none lacks."""
+        return next((end for end, reach, _ in self.walk(end_tokens) if reach is None), None)
 
-    def find_loads(self, chains: Chains, end_tokens: int, layout: GroupLayout | None) -> Iterator[Load]:
-        """What the boundary needs from each holder but the device."""
-        tokens: dict[Reach, int] = {}
-        start, place = self.find_start(end_tokens), end_tokens
-        while place > start:
-            reach, size, _ = next(self._ending(chains, place), (Reach.DEVICE, self.grain_tokens, ()))
-            tokens[reach] = tokens.get(reach, 0) + size
-            place -= size
-        for source in (Reach.HOST, Reach.POOLS):
-            if source in tokens:
-                count = tokens[source]
-                yield Load(self.group_idx, self.component.name, source, count, find_size_bytes(layout, count))
-
-    def _has(self, chains: Chains, block_tokens: int, end_tokens: int) -> bool:
-        """True where some shelf has the block of that size ending there."""
-        return any(size == block_tokens for _, size, _ in self._ending(chains, end_tokens))
-
-    def _ending(self, chains: Chains, end_tokens: int) -> Iterator[Shelf]:
-        """Shelves that have the block ending there."""
-        for shelf in self.shelves:
-            _, size, places = shelf
-            index, rest = divmod(end_tokens, size)
-            hashes = chains.get(size, ())
-            if not rest and 0 < index <= len(hashes) and hashes[index - 1] in places:
-                yield shelf
+    def cover(self, limit_tokens: int) -> int:
+        """End of the unbroken run of blocks from the prompt's start, the largest at each step."""
+        steps, end = dict(sorted((end - size, size) for end, found in self.ending.items() for _, size in found)), 0
+        while end < limit_tokens and end in steps:
+            end += steps[end]
+        return end
 
 
-def find_boundary(views: Sequence[GroupView], chains: Chains, limit_tokens: int, grain_tokens: int) -> int:
+def find_boundary(views: Sequence[View], limit_tokens: int, grain_tokens: int) -> int:
     """Largest multiple of `grain_tokens` up to the limit that every view allows."""
-    for view in views:
-        if view.is_prefix:
-            limit_tokens = min(limit_tokens, view.cover(chains, limit_tokens))
+    limit_tokens = min([limit_tokens, *(view.cover(limit_tokens) for view in views if view.is_prefix)])
     others = [view for view in views if not view.is_prefix]
     end = limit_tokens // grain_tokens * grain_tokens
     while end > 0:
-        hole = next((hole for view in others if (hole := view.find_hole(chains, end)) is not None), None)
+        hole = next((hole for view in others if (hole := view.find_hole(end)) is not None), None)
         if hole is None:
             return end
         # Every boundary from the hole's end to here needs the block that is not there.
@@ -101,83 +73,77 @@ def find_boundary(views: Sequence[GroupView], chains: Chains, limit_tokens: int,
     return 0
 
 
-def find_grain(views: Iterable[GroupView]) -> int:
+def find_grain(views: Iterable[View]) -> int:
     """Distance of the boundaries that all groups have."""
     return lcm(*(view.grain_tokens for view in views))
 
 
-def is_complete(groups: Mapping[int | None, Group]) -> bool:
+def is_complete(groups: Iterable[int | None]) -> bool:
     """True when no group below the highest number is unknown yet: one of them could decide."""
-    numbers = sorted(number for number in groups if number is not None)
+    numbers = sorted({number for number in groups if number is not None})
     return numbers == list(range(len(numbers)))
 
 
-def make_views(sources: Sequence[tuple[Reach, Mapping[int | None, Group], frozenset[Medium]]]) -> list[GroupView]:
-    """Views of groups over holders, nearest first; empty where a group's rule is not known.
-
-    Args:
-        sources: For each holder how far it is, its groups, and which of its tiers are meant.
-    """
-    views: dict[int | None, GroupView] = {}
-    for reach, groups, tiers in sources:
-        for group_idx, group in groups.items():
+def make_views(sources: Iterable[tuple[Reach, Store]], chains: Mapping[int, tuple[int, ...]]) -> list[View]:
+    """A prompt's blocks by group in what is within reach, nearest first; none where a group's rule is not known."""
+    views: dict[int | None, View] = {}
+    for reach, store in sources:
+        for number, group in store.groups.items():
             if group.component is None:
                 return []
-            view = views.get(group_idx)
-            if view is None:
-                view = views[group_idx] = GroupView(
-                    group_idx, group.component, is_prefix=group.is_prefix, grain_tokens=group.grain_tokens
-                )
-            shelves = ((reach, group.block_tokens[tier], group.places[tier]) for tier in group.places if tier in tiers)
-            view.shelves += sorted(shelves, key=lambda shelf: -shelf[1])
+            grain = group.sizes.get(Medium.DEVICE) or max(group.sizes.values(), default=1)
+            view = views.setdefault(number, View(number, group.component, group.is_prefix, grain))
+            for tier, size in sorted(group.sizes.items(), key=lambda each: -each[1]):
+                for index, place in enumerate(chains.get(size, ()) if REACHES[tier] is reach else (), 1):
+                    if ((number, tier), place) in store.held:
+                        view.ending.setdefault(index * size, []).append((reach, size))
     return list(views.values())
 
 
 def find_alternatives(
-    views_by_reach: Sequence[tuple[Reach, list[GroupView]]], chains: Chains, limit_tokens: int, declared: Declared
+    reached: Iterable[tuple[Reach, list[View]]], limit_tokens: int, declared: Declared
 ) -> Iterator[Alternative]:
     """Alternatives from the narrowest reach to the widest; see `PrefixIndex.find_alternatives`."""
     found: list[Alternative] = []
-    for reach, views in views_by_reach:
+    for reach, views in reached:
         recoveries = {view.component.recovery for view in views}
-        for relaxed in (set(), {Recovery.REBUILD}, {Recovery.REPLAY}, {Recovery.REBUILD, Recovery.REPLAY}):
-            if not views or not relaxed <= recoveries:
-                continue
-            new = replace(_plan(views, chains, limit_tokens, relaxed, declared), reach=reach)
-            if new.recompute_tokens < new.reuse_tokens and not any(_is_as_good(old, new) for old in found):
+        for relaxed in (each for each in _RELAXED if views and each <= recoveries):
+            new = replace(_plan(views, limit_tokens, relaxed, declared), reach=reach)
+            is_beaten = any(
+                old.reuse_tokens >= new.reuse_tokens and old.recompute_tokens <= new.recompute_tokens for old in found
+            )
+            if new.recompute_tokens < new.reuse_tokens and not is_beaten:
                 found.append(new)
                 yield new
 
 
-def _is_as_good(old: Alternative, new: Alternative) -> bool:
-    """True where one that reaches no further reuses as much and computes no more again."""
-    return old.reuse_tokens >= new.reuse_tokens and old.recompute_tokens <= new.recompute_tokens
-
-
-def _plan(
-    views: list[GroupView], chains: Chains, limit_tokens: int, relaxed: set[Recovery], declared: Declared
-) -> Alternative:
+def _plan(views: list[View], limit_tokens: int, relaxed: set[Recovery], declared: Declared) -> Alternative:
     """The boundary that is open when the groups of some kinds of recovery may be rebuilt or replayed."""
     grain = find_grain(views)
     kept = [view for view in views if view.component.recovery not in relaxed]
-    end = find_boundary(kept, chains, limit_tokens, grain)
-    loads = _find_all_loads(kept, chains, end, declared)
-    window_tokens, replay = 0, []
-    for view in views:
-        if view.component.recovery not in relaxed:
-            continue
-        if view.component.recovery is Recovery.REPLAY:
-            replay.append(view)
-        elif view.find_hole(chains, end) is None:
-            loads += _find_all_loads([view], chains, end, declared)
-        else:
-            window_tokens = max(window_tokens, end - view.find_start(end))
-    checkpoint = find_boundary(replay, chains, end, grain) if replay else end
-    loads += _find_all_loads(replay, chains, checkpoint, declared)
-    return Alternative(Reach.DEVICE, end, loads, window_tokens=window_tokens, replay_tokens=end - checkpoint)
+    rebuilt, replayed = (
+        [view for view in views if view.component.recovery is each and each in relaxed]
+        for each in (Recovery.REBUILD, Recovery.REPLAY)
+    )
+    end = find_boundary(kept, limit_tokens, grain)
+    checkpoint = find_boundary(replayed, end, grain) if replayed else end
+    broken = [view for view in rebuilt if view.find_hole(end) is not None]
+    fetched = [(view, end) for view in (*kept, *rebuilt) if view not in broken]
+    fetched += [(view, checkpoint) for view in replayed]
+    return Alternative(
+        Reach.DEVICE,
+        end,
+        tuple(load for view, at in fetched for load in _find_loads(view, at, declared.get(view.number))),
+        window_tokens=max((end - view.find_start(end) for view in broken), default=0),
+        replay_tokens=end - checkpoint,
+    )
 
 
-def _find_all_loads(
-    views: Iterable[GroupView], chains: Chains, end_tokens: int, declared: Declared
-) -> tuple[Load, ...]:
-    return tuple(load for view in views for load in view.find_loads(chains, end_tokens, declared.get(view.group_idx)))
+def _find_loads(view: View, end_tokens: int, layout: GroupLayout | None) -> Iterator[Load]:
+    """What a boundary needs from beyond the device."""
+    tokens: Counter[Reach | None] = Counter()
+    for _, reach, size in view.walk(end_tokens):
+        tokens[reach] += size
+    for source in (Reach.HOST, Reach.POOLS):
+        if count := tokens[source]:
+            yield Load(view.number, view.component.name, source, count, find_size_bytes(layout, count))

@@ -1,111 +1,64 @@
-"""Which places a holder has: one shelf for each cache group and tier; and the pools that ranks share.
+"""Cache groups and what stands where in each of their tiers. A place is the canonical hash of a block in its chain."""
 
-A place is the canonical hash of a block in its chain. A shelf counts what stands at each place; a pool keeps one
-copy of a block whoever reports it.
-"""
+from collections import Counter
 
-from collections import OrderedDict
-from collections.abc import Iterator
+import msgspec
 
+from prefix_index.base import Reach
 from prefix_index.components import Component, is_prefix
 from wire.events import Medium
 
-#: Tiers that a shared pool is.
-POOL_TIERS = frozenset({Medium.DISK, Medium.EXTERNAL})
-#: Place -> how many blocks of a holder stand there.
-Places = OrderedDict[int, int]
+#: Group and tier.
+Slot = tuple[int | None, Medium]
+#: How far each tier is; what lies in POOLS is a shared pool's where the rank names one.
+REACHES = {Medium.DEVICE: Reach.DEVICE, Medium.HOST: Reach.HOST, Medium.DISK: Reach.POOLS, Medium.EXTERNAL: Reach.POOLS}
 
 
-class Group:
-    """One cache group of a rank or pool: its rule, and a shelf for each tier."""
+class Group(msgspec.Struct, eq=False):
+    """One cache group."""
 
-    def __init__(self, kind: str | None, window_tokens: int | None, component: Component | None) -> None:
-        self.kind = kind
-        self.window_tokens = window_tokens
-        #: None where the rule is not known: nothing is kept then.
-        self.component = component
-        self.is_prefix = component is not None and is_prefix(component)
-        #: Tokens a block in each tier; the first event settles it.
-        self.block_tokens: dict[Medium, int] = {}
-        self.places: dict[Medium, Places] = {}
+    kind: str | None
+    window_tokens: int | None
+    #: None where the rule is not known: nothing is kept then.
+    component: Component | None
+    #: Tokens a block in each tier; the first event settles it.
+    sizes: dict[Medium, int] = {}
 
     @property
-    def grain_tokens(self) -> int:
-        """Distance of the boundaries at which the group's blocks end."""
-        return self.block_tokens.get(Medium.DEVICE) or max(self.block_tokens.values(), default=1)
+    def is_prefix(self) -> bool:
+        """True where a block counts only with all before it."""
+        return self.component is not None and is_prefix(self.component)
 
-    def open_shelf(self, tier: Medium, block_tokens: int) -> bool:
-        """Make the tier's shelf; False where it has blocks of another size."""
-        if self.block_tokens.setdefault(tier, block_tokens) != block_tokens:
-            return False
-        self.places.setdefault(tier, OrderedDict())
-        return True
-
-    def put(self, tier: Medium, place: int) -> bool:
-        """One block more at a place; True when it is the first."""
-        places = self.places[tier]
-        count = places.get(place, 0)
-        places[place] = count + 1
-        return count == 0
-
-    def take(self, tier: Medium, place: int) -> bool:
-        """One block less at a place; True when it was the last."""
-        places = self.places[tier]
-        count = places.get(place, 0)
-        if count > 1:
-            places[place] = count - 1
-            return False
-        return places.pop(place, None) is not None
-
-    def empty(self) -> None:
-        """Nothing stands anywhere; rule and block sizes stay."""
-        for places in self.places.values():
-            places.clear()
+    def is_like(self, kind: str | None, window_tokens: int | None) -> bool:
+        """True where a kind and window told again are this group's."""
+        return (self.kind, self.window_tokens) == (kind, window_tokens)
 
 
-class Pool:
-    """A shared pool as one model sees it; blocks in the order in which they were stored last."""
+class Store(msgspec.Struct, eq=False):
+    """What a rank reported, what is believed of it, or a shared pool as one model sees it."""
 
-    def __init__(self) -> None:
-        self.groups: dict[int | None, Group] = {}
+    groups: dict[int | None, Group] = {}
+    #: Blocks at each place, never 0; in a pool one, in the order in which they were stored last.
+    held: Counter[tuple[Slot, int]] = msgspec.field(default_factory=Counter)
 
     def __len__(self) -> int:
-        return sum(len(places) for _, _, places in self._shelves())
+        return len(self.held)
 
-    def store(self, group_idx: int | None, like: Group, tier: Medium, place: int) -> bool:
-        """Keep a place, as the youngest; False where the pool has blocks of another size or kind there."""
-        group = self.groups.get(group_idx)
-        if group is None:
-            group = self.groups[group_idx] = Group(like.kind, like.window_tokens, like.component)
-        if (group.kind, group.window_tokens) != (like.kind, like.window_tokens):
-            return False
-        if not group.open_shelf(tier, like.block_tokens[tier]):
-            return False
-        places = group.places[tier]
-        places.pop(place, None)
-        places[place] = 1
-        return True
+    def keep(self, slot: Slot, place: int, like: Group) -> None:
+        """Into a pool whoever stores it, as the youngest; not where it has blocks of another size or kind there."""
+        number, tier = slot
+        group = self.groups.setdefault(number, Group(like.kind, like.window_tokens, like.component))
+        is_like = group.is_like(like.kind, like.window_tokens)
+        if is_like and group.sizes.setdefault(tier, like.sizes[tier]) == like.sizes[tier]:
+            self.held.pop((slot, place), None)
+            self.held[slot, place] = 1
 
-    def has(self, group_idx: int | None, tier: Medium, place: int) -> bool:
-        """True where the place is kept."""
-        group = self.groups.get(group_idx)
-        return group is not None and place in group.places.get(tier, ())
+    def clear(self) -> int:
+        """Forget everything; says how many places there were."""
+        count = len(self)
+        self.groups, self.held = {}, Counter()
+        return count
 
-    def remove(self, group_idx: int | None, tier: Medium, place: int) -> bool:
-        """Drop a place; False where it was not kept."""
-        group = self.groups.get(group_idx)
-        return group is not None and place in group.places.get(tier, ()) and group.places[tier].pop(place) > 0
-
-    def remove_oldest(self) -> None:
-        """Drop the oldest place of the fullest shelf."""
-        _, _, places = max(self._shelves(), key=lambda shelf: len(shelf[2]))
-        places.popitem(last=False)
-
-    def known_places(self) -> Iterator[int]:
-        """Every place that is kept."""
-        return (place for _, _, places in self._shelves() for place in places)
-
-    def _shelves(self) -> Iterator[tuple[int | None, Medium, Places]]:
-        for group_idx, group in self.groups.items():
-            for tier, places in group.places.items():
-                yield group_idx, tier, places
+    def evict(self) -> None:
+        """Forget the place stored longest ago."""
+        del self.held[next(iter(self.held))]

@@ -27,6 +27,7 @@ class Mutation(NamedTuple):
 
 
 RESIDENCY = "prefix_index/residency.py"
+NAIVE = "prefix_index/naive.py"
 COMPONENTS = "prefix_index/components.py"
 REUSE = "prefix_index/reuse.py"
 SEQUENCE = "prefix_index/sequence.py"
@@ -35,58 +36,64 @@ PYTHON = (
     Mutation(
         "a copy too many is removed",
         RESIDENCY,
-        "block.copies.get(slot, 1) - 1}",
-        "block.copies.get(slot, 1) - 2}",
+        "count = block.copies.get(slot, 1) - 1\n",
+        "count = max(0, block.copies.get(slot, 1) - 2)\n",
         TIERS,
     ),
-    Mutation("second copies are not counted", RESIDENCY, "slot] = copies.get(slot, 0) + 1\n", "slot] = 1\n", TIERS),
+    Mutation(
+        "second copies are not counted",
+        RESIDENCY,
+        "slot: block.copies.get(slot, 0) + (adds_copy or slot not in block.copies)}",
+        "slot: 1}",
+        TIERS,
+    ),
     Mutation(
         "every store is a copy, told again or not",
         RESIDENCY,
-        "            if adds_copy or slot not in copies:\n",
-        "            if True:\n",
+        "(adds_copy or slot not in block.copies)}",
+        "1}",
         TIERS,
     ),
     Mutation(
         "a removal takes from the device whatever its tier",
         RESIDENCY,
-        "        slot = (event.group_idx, tier)\n        for name",
-        "        slot = (event.group_idx, Medium.DEVICE)\n        for name",
+        "        slot = (event.group_idx, tier or Medium.DEVICE)\n",
+        "        slot = (event.group_idx, Medium.DEVICE)\n",
         TIERS,
     ),
     Mutation(
         "a store goes to the device whatever its tier",
         RESIDENCY,
-        "        slot = (event.group_idx, tier)\n        if tier is",
-        "        slot = (event.group_idx, Medium.DEVICE)\n        if tier is",
+        "self._store(event, (event.group_idx, tier),",
+        "self._store(event, (event.group_idx, Medium.DEVICE),",
         TIERS,
     ),
     Mutation(
         "groups share their removals",
         RESIDENCY,
-        "        slot = (event.group_idx, tier)\n        for name",
-        "        slot = (next(iter(self.groups)), tier)\n        for name",
+        "        slot = (event.group_idx, tier or Medium.DEVICE)\n",
+        "        slot = (next(iter(self.told.groups)), tier or Medium.DEVICE)\n",
         TIERS,
     ),
     Mutation(
         "a block of an unknown parent starts a prompt",
         RESIDENCY,
-        "        if event.parent_block_hash is None:\n            seed",
-        "        if (size, fold_name(event.parent_block_hash or 0)) not in self.blocks:\n            seed",
+        "        if parent is None:\n            seed",
+        "        if parent not in self.blocks:\n            seed",
         TIERS,
     ),
     Mutation(
         "a clear keeps the names of what was there",
         RESIDENCY,
-        "        self.blocks: dict[Name, Block] = {}\n",
-        "        self.blocks: dict[Name, Block] = getattr(self, 'blocks', {})\n",
+        "for each in (self.blocks, self.parked,",
+        "for each in (self.parked,",
         TIERS,
     ),
     Mutation(
         "one doubted block is proved at a time",
         RESIDENCY,
-        "            if len(names) != 1:\n",
-        "            if True:\n",
+        "            names = claims.get(block.place.above, [])\n",
+        "            names = []\n",
         (*CONTRACTS, *STREAM),
     ),
     Mutation(
@@ -106,15 +113,15 @@ PYTHON = (
     Mutation(
         "a checkpoint one block before is taken",
         REUSE,
-        "hashes[index - 1] in places",
-        "hashes[max(0, index - 2)] in places",
+        "ending.setdefault(index * size, [])",
+        "ending.setdefault((index + 1) * size, [])",
         HYBRID,
     ),
     Mutation(
         "a checkpoint one block after is taken",
         REUSE,
-        "hashes[index - 1] in places",
-        "hashes[min(index, len(hashes) - 1)] in places",
+        "ending.setdefault(index * size, [])",
+        "ending.setdefault((index - 1) * size, [])",
         HYBRID,
     ),
     Mutation(
@@ -127,22 +134,22 @@ PYTHON = (
     Mutation(
         "a single block told again adds no copy",
         RESIDENCY,
-        "event.parent_block_hash is not None or len(event.block_hashes) < 2\n",
-        "event.parent_block_hash is not None\n",
+        "parent is not None or len(names) < 2 or",
+        "parent is not None or",
         BAD_EVENTS,
     ),
     Mutation(
         "the group that decides is not waited for",
         REUSE,
-        "return len(numbers) == max(numbers, default=-1) + 1",
+        "return numbers == list(range(len(numbers)))",
         "return True",
         HYBRID,
     ),
     Mutation(
         "the last token is not computed again",
-        "prefix_index/base.py",
-        "(self.token_count - 1) // self.block_tokens",
-        "self.token_count // self.block_tokens",
+        NAIVE,
+        "    views, limit = _find_views(rank, chain), chain.token_count - 1\n",
+        "    views, limit = _find_views(rank, chain), chain.token_count\n",
         CONTRACTS,
     ),
     Mutation(
@@ -189,9 +196,9 @@ PYTHON = (
     ),
     Mutation(
         "events of an earlier registration count",
-        "prefix_index/naive.py",
-        "        if state is None or generation not in (None, state.generation):\n",
-        "        if state is None:\n",
+        NAIVE,
+        "        if rank is None or generation not in (None, rank.generation):\n",
+        "        if rank is None:\n",
         TIERS,
     ),
     Mutation(
