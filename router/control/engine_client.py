@@ -3,6 +3,7 @@
 A question that could not be asked because this process or machine is at its limits says nothing of the engine.
 """
 
+import asyncio
 import errno
 import json
 from typing import Any
@@ -40,7 +41,9 @@ class EngineClient:
             OwnLimitError: It could not be asked.
         """
         try:
-            response = await self._client.get(f"{self._url}/health", timeout=self._limit_s)
+            # httpx bounds each read; a peer that drips a byte at a time would go on for ever.
+            async with asyncio.timeout(self._limit_s):
+                response = await self._client.get(f"{self._url}/health", timeout=self._limit_s)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             _raise_own(error)
             return f"/health: {type(error).__name__}"
@@ -92,9 +95,10 @@ class EngineClient:
         headers = {} if content is None else {"content-type": "application/json"}
         pieces, size_bytes = [], 0
         try:
-            async with self._client.stream(
-                method, url, content=content, headers=headers, timeout=self._limit_s
-            ) as response:
+            async with (
+                asyncio.timeout(self._limit_s),
+                self._client.stream(method, url, content=content, headers=headers, timeout=self._limit_s) as response,
+            ):
                 if response.status_code != 200:
                     return None
                 async for piece in response.aiter_bytes():
