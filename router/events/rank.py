@@ -222,6 +222,8 @@ class FedRank:
             snapshots_loaded=counters.snapshots_loaded,
             snapshots_failed=counters.snapshots_failed,
             overdue=counters.overdue,
+            orphans=counters.orphans,
+            unknown_removals=counters.unknown_removals,
             lag_s=self._stream.lag_s(now_s),
         )
 

@@ -7,6 +7,7 @@ whether they are still wanted. Whatever goes wrong comes out as one `None`.
 import logging
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterator
 
 import httpx
@@ -22,6 +23,9 @@ THREADS = 4
 _STOP_LIMIT_S = 1.0
 #: Largest snapshot that is read.
 MAX_SNAPSHOT_BYTES = 4 << 30
+#: Slowest that one may come after a start of `_START_LIMITS` waits: one that drips would keep a thread for ever.
+MIN_BYTES_PER_S = 1 << 20
+_START_LIMITS = 3
 
 Take = Callable[[SnapshotPart | None], bool]
 
@@ -38,13 +42,15 @@ class _RefusedError(Exception):
 class SnapshotFetcher:
     """A few threads that fetch what they are told, one snapshot after the other."""
 
-    def __init__(self, *, limit_s: float = 10.0) -> None:
+    def __init__(self, *, limit_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
         """Start nothing yet.
 
         Args:
             limit_s: Longest wait for the connection, and between two pieces of the answer.
+            clock: Monotonic time.
         """
         self._limit_s = limit_s
+        self._clock = clock
         self._errands: queue.SimpleQueue[_Errand | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
         self._is_stopping = False
@@ -88,7 +94,7 @@ class SnapshotFetcher:
     def _read(self, url: str) -> Iterator[SnapshotPart]:
         """Parts of a snapshot, the end last."""
         reader = SnapshotReader()
-        size_bytes = 0
+        size_bytes, since_s = 0, self._clock()
         with (
             httpx.Client(timeout=self._limit_s, trust_env=False, follow_redirects=False) as client,
             client.stream("GET", url) as answer,
@@ -99,6 +105,8 @@ class SnapshotFetcher:
                 size_bytes += len(piece)
                 if size_bytes > MAX_SNAPSHOT_BYTES:
                     raise _RefusedError("larger than any snapshot")
+                if self._clock() - since_s > _START_LIMITS * self._limit_s + size_bytes / MIN_BYTES_PER_S:
+                    raise _RefusedError("comes too slowly")
                 for part in reader.feed(piece):
                     if isinstance(part, Malformed):
                         raise _RefusedError(part.reason)

@@ -7,8 +7,9 @@ from prefix_index.stream import LATE_S
 from prefix_index.trust import Trust
 from router.events.link import RankSource
 from router.events.rank import FedRank, Wish
+from router.metrics import RouterMetrics
 from wire.dialects import sglang
-from wire.events import AllBlocksCleared, EventBatch
+from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
 from wire.frames import encode_live, encode_replay, encode_replay_end
 from wire.ids import Target, WorkerId
 
@@ -84,3 +85,16 @@ def test_a_rank_whose_messages_wait_too_long_is_stale_and_credited_less_and_less
     assert rank.credit_ratio(1.0 + LATE_S + 30.0) == pytest.approx(0.5)
     rank.on_lag(40.0, is_behind=False)
     assert (rank.trust, rank.credit_ratio(40.0), rank.to_view(40.0).lag_s) == (Trust.EXACT, 1.0, 0.0)
+
+
+def test_A05_blocks_whose_parent_nobody_told_of_are_counted_in_a_metric():
+    rank = fed_rank()
+    told = BlockStored(block_hashes=(7, 8), parent_block_hash=6, token_ids=(1, 2, 3, 4), block_tokens=2)
+    events = (told, BlockRemoved(block_hashes=(99,)))
+    payload = sglang.encode_batch(EventBatch(ts_s=1.0, events=events, dp_rank=0), sglang.Generation.MAP)
+    rank.on_live(encode_live("", 0, payload), 0.0)
+    metrics = RouterMetrics()
+    metrics.watch_streams(lambda: [rank.to_view(0.0)])
+    labels = {"worker": "w", "dp_rank": "0"}
+    assert metrics.registry.get_sample_value("dovecote_router_orphan_blocks_total", labels) == 2
+    assert metrics.registry.get_sample_value("dovecote_router_unknown_removals_total", labels) == 1

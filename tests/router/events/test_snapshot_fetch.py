@@ -2,8 +2,10 @@
 
 import queue
 import threading
+import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from itertools import count
 
 import pytest
 
@@ -44,9 +46,9 @@ def served(status, body):
         server.server_close()
 
 
-def fetch(url, *, wanted=1_000):
+def fetch(url, *, wanted=1_000, clock=time.monotonic):
     """Parts as they were handed on, up to the end, the failure, or the one after which no more is wanted."""
-    fetcher = SnapshotFetcher(limit_s=5.0)
+    fetcher = SnapshotFetcher(limit_s=5.0, clock=clock)
     parts = queue.SimpleQueue()
     left = iter(range(wanted - 1, -1, -1))
 
@@ -88,6 +90,12 @@ def test_whatever_is_no_whole_snapshot_ends_in_one_none(status, body):
 def test_an_address_that_cannot_be_asked_is_a_failure_too():
     for url in ("http://127.0.0.1:1/snapshot/0", "nonsense", "http://[::1"):
         assert fetch(url) == [None]
+
+
+def test_a_snapshot_that_drips_is_given_up_although_no_piece_is_late():
+    minutes = count(0.0, 60.0)
+    with served(200, WHOLE) as url:
+        assert fetch(url, clock=lambda: next(minutes))[-1] is None
 
 
 def test_what_is_not_wanted_any_more_is_not_read_on():
