@@ -204,7 +204,7 @@ std::size_t Index::parked_count() const {
 }
 
 std::size_t Index::bytes() const {
-  std::size_t bytes = sizeof *this + tree_.bytes() + batch_.names.size() * 8 + batch_.tokens.size() * 4;
+  std::size_t bytes = sizeof *this + tree_.bytes() + batch_.names.bytes() + batch_.tokens.bytes();
   for (const auto& holder : holders_)
     if (holder != nullptr) bytes += holder->bytes();
   for (const auto& [key, pool] : pools_) bytes += pool->bytes();

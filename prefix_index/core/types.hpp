@@ -41,7 +41,7 @@ inline constexpr std::size_t kMinHashBytes = 4, kMaxHashBytes = 64;
 inline void fetch_line(const void*) {}
 #endif
 
-//: Growing room for numbers that are written right after; never cleared, so that it costs nothing to reuse.
+//: Growing room for numbers that are written right after; never filled, so that it costs nothing to reuse.
 template <typename T>
 class Room {
  public:
@@ -53,11 +53,20 @@ class Room {
     return at;
   }
   void shrink(std::size_t size) { size_ = size; }
-  void clear() { size_ = 0; }
+  // One huge batch does not keep its memory for good.
+  void clear() {
+    size_ = 0;
+    if (capacity_ <= kMaxKept) return;
+    data_.reset();
+    capacity_ = 0;
+  }
   std::size_t size() const { return size_; }
+  std::size_t bytes() const { return capacity_ * sizeof(T); }
   const T* data() const { return data_.get(); }
 
  private:
+  static constexpr std::size_t kMaxKept = std::size_t{1} << 20;
+
   void grow(std::size_t needed) {
     const std::size_t capacity = needed < 512 ? 1024 : needed * 2;
     auto data = std::make_unique_for_overwrite<T[]>(capacity);

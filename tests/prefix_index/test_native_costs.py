@@ -8,7 +8,7 @@ from prefix_index.layout import GroupLayout, Layout
 from prefix_index.native import NativePrefixIndex
 from wire.block_hash import namespace_seed
 from wire.dialects import vllm
-from wire.events import BlockStored, EventBatch
+from wire.events import BlockRemoved, BlockStored, EventBatch
 from wire.ids import Target
 
 pytestmark = pytest.mark.skipif(not native_available(), reason="the native module was not built (no C++ compiler)")
@@ -119,3 +119,15 @@ def test_names_are_spread_by_a_key_and_mean_the_same_with_any():
         assert index.count().parked_entries == 0
         dumps.append(list(index.dump(A)))
     assert dumps[0] == dumps[1] == dumps[2]
+
+
+def test_a_huge_batch_does_not_keep_its_memory():
+    index = NativePrefixIndex()
+    index.attach(A, model="m")
+    index.apply_payloads(A, [encode(run_of(1, 1))])
+    before_bytes = index.count().size_bytes
+    removal = BlockRemoved(block_hashes=(7,) * 60_000)
+    assert index.apply_payloads(A, [encode(*[removal] * 40)]).unknown_removals == 40 * 60_000
+    assert index.count().size_bytes > before_bytes + 40 * 60_000 * 8
+    index.apply_payloads(A, [encode(run_of(2, 2))])
+    assert index.count().size_bytes < before_bytes + 100_000
