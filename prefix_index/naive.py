@@ -107,10 +107,11 @@ class NaivePrefixIndex:
         """See `PrefixIndex`."""
         rank, chains, near, reached = self._find(holder), chain.by_size, [], []
         reported: set[int | None] = set()
+        ranks = self._ranks.values()
         for reach in Reach if rank.is_modelled else ():
             stores = list(self._find_stores(rank, reach))
             near += [(reach, store) for store in stores]
-            reported.update(*(store.groups for store in stores if store is not rank.beliefs))
+            reported.update(*(store.groups for store in stores if not any(store is each.beliefs for each in ranks)))
             reached.append((reach, reuse.make_views(near, chains) if reuse.is_complete(reported) else []))
         return tuple(reuse.find_alternatives(reached, chain.token_count - 1, rank.declared))
 

@@ -205,3 +205,15 @@ def test_groups_of_which_one_has_a_negative_number_are_not_all_that_there_are():
         carry_out(twins, A, block)
     carry_out(twins, A, replace(block, group_idx=4, group_kind="sliding_window", window_tokens=3))
     assert twins.say(lambda index: index.find_reuse(make_chain((1, 2, 1), None))) == {}
+
+
+def test_what_is_believed_of_a_neighbour_is_no_report_of_its_groups():
+    twins = Twins(0)
+    told = BlockStored(block_hashes=(1,), parent_block_hash=None, token_ids=(1, 2), block_tokens=2)
+    carry_out(twins, A, {"host": "h", "layout": LAYOUTS[2]})
+    carry_out(twins, A, told)
+    carry_out(twins, B, {"host": "h"})
+    # B's group 0 is not known; A's layout has one, which nobody reported.
+    carry_out(twins, B, replace(told, group_idx=1, group_kind="full"))
+    chain = make_chain((1, 2, 1), None)
+    assert twins.say(lambda index: index.find_alternatives(chain, B)) == ()
