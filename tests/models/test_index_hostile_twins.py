@@ -211,7 +211,7 @@ def test_what_is_believed_of_a_neighbour_is_no_report_of_its_groups():
     twins = Twins(0)
     told = BlockStored(block_hashes=(1,), parent_block_hash=None, token_ids=(1, 2), block_tokens=2)
     carry_out(twins, A, {"host": "h", "layout": LAYOUTS[2]})
-    carry_out(twins, A, told)
+    carry_out(twins, A, replace(told, medium=Medium.HOST))
     carry_out(twins, B, {"host": "h"})
     # B's group 0 is not known; A's layout has one, which nobody reported.
     carry_out(twins, B, replace(told, group_idx=1, group_kind="full"))
