@@ -152,7 +152,6 @@ class FleetConfig(ConfigModel):
                     raise PydanticCustomError("duplicate_worker", "{problem}", context)
         return self
 
-
     @model_validator(mode="after")
     def _limits_match_workers(self) -> Self:
         known = [worker.worker_id for worker in self.workers]
