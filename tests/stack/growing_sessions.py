@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from functools import partial
 
 from simulator.traces.session import Message, PromptForm, Session, Turn
 
@@ -14,6 +15,16 @@ async def until(condition, what, deadline_s=60.0):
         assert time.monotonic() < deadline, f"waited in vain until {what}"
         await asyncio.sleep(0.05)
     return value
+
+
+async def find_judged(find_decision, replies):
+    """Records of the decisions, each once its prediction is judged: a difference waits for events on their way."""
+
+    async def find(request_id):
+        record = await find_decision(request_id)
+        return record if record["accuracy"] else None
+
+    return [await until(partial(find, reply.request_id), f"{reply.request_id} is judged") for reply in replies]
 
 
 class GrowingSessions:

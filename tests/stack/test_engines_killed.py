@@ -8,7 +8,7 @@ import time
 
 import aiohttp
 import pytest
-from growing_sessions import GrowingSessions, until
+from growing_sessions import GrowingSessions, find_judged, until
 
 from simulator.demo.client import AgentClient
 from simulator.demo.processes import Children
@@ -96,7 +96,7 @@ async def test_killed_engines_cost_their_requests_and_nothing_else():
 
         after = await talk.take_turns(4)
         assert [reply.failure for reply in after if reply.failure] == []
-        records = [await fleet.decision(reply.request_id) for reply in after]
+        records = await find_judged(fleet.decision, after)
         classes = [record["accuracy"] for record in records]
         assert set(classes) <= {"exact", "raced"}
         assert classes.count("exact") > len(classes) * 0.8
