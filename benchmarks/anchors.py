@@ -211,7 +211,7 @@ def parse_options() -> argparse.Namespace:
     parser.add_argument("--modes", nargs="+", choices=list(MODES), default=list(MODES))
     parser.add_argument("--speeds", nargs="+", type=float, help="only these")
     parser.add_argument("--caches", nargs="+", type=int, help="only these percentages")
-    parser.add_argument("--seeds", type=int, default=3, help="runs of a mode with chance in it; the means count")
+    parser.add_argument("--seeds", type=int, default=5, help="runs of a mode with chance in it; the means count")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     return parser.parse_args()
 

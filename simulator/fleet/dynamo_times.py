@@ -29,15 +29,21 @@ class DynamoTimes:
         A request that lost its pages gets a decode part with the last chunk of its second prefill, for its first token
         is long out.
         """
-        new_tokens = decoding = context_tokens = 0
+        prefilling = end_tokens = begin_tokens = decoding = context_tokens = 0
         for row in rows:
             sequence = row.sequence
-            new_tokens += max(0, min(row.end_token, sequence.prompt_tokens) - sequence.computed_tokens)
+            end_token = min(row.end_token, sequence.prompt_tokens)
+            if end_token > sequence.computed_tokens:
+                prefilling += 1
+                end_tokens += end_token
+                begin_tokens += sequence.computed_tokens
             if sequence.output_tokens and row.samples:
                 decoding += 1
                 context_tokens += sequence.total_tokens
         prefill_ms = 0.0
-        if new_tokens:
+        if prefilling:
+            # Means in whole tokens, as the original takes them: up to a token a request is lost.
+            new_tokens = prefilling * (end_tokens // prefilling - begin_tokens // prefilling)
             square, linear, constant = PREFILL_MS
             prefill_ms = square * new_tokens * new_tokens + linear * new_tokens + constant
         if not decoding:

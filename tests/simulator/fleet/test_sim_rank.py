@@ -178,3 +178,11 @@ def test_a_second_prefill_of_a_request_has_its_decode_part():
     first, second = (times.measure([Row(total=24, computed=0, output=output)]).first_s for output in (0, 8))
     share = 24 / 1_000
     assert second - first == pytest.approx(1e-3 * (5.74 + 54.01 * share - 25.74 * share * share))
+
+
+def test_several_prefills_in_one_step_count_by_their_mean_lengths_in_whole_tokens():
+    times = DynamoTimes(capacity_tokens=10_000, speedup_ratio=1.0)
+    rows = [Row(total=1_000, computed=101, prompt=1_000, output=0), Row(total=500, computed=0, prompt=500, output=0)]
+    new_tokens = 2 * (750 - 50)
+    expected_ms = 4.209989e-7 * new_tokens**2 + 1.518344e-2 * new_tokens + 16.50142
+    assert times.measure(rows).first_s * 1e3 == pytest.approx(expected_ms, rel=1e-12)
