@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
@@ -69,12 +69,12 @@ class Point(Struct, frozen=True):
     busiest_share: float
 
 
-def read_points(page: Path) -> Iterator[Point]:
-    """The published rows of the modes that are reproduced; the first of a kind counts, later ones are tuning runs."""
+def read_points(page: Path, modes: Collection[str] = tuple(MODES)) -> Iterator[Point]:
+    """The published rows of some modes; the first of a kind counts, later ones are tuning runs."""
     seen = set()
     for line in page.read_text(encoding="utf-8").splitlines():
         row = ROW.match(line)
-        if row is None or row["mode"] not in MODES:
+        if row is None or row["mode"] not in modes:
             continue
         key = (row["workers"], row["blocks"], row["speed"], row["mode"])
         if key in seen:
@@ -114,25 +114,35 @@ def load_trace(path: Path) -> BlockTrace:
     return read_trace(path)
 
 
-def run_point(path: Path, point: Point, seed: int) -> tuple[Point, RunReport, float]:
-    """One run, and the CPU seconds it took."""
+def run_policy(path: Path, point: Point, policy: str, seed: int) -> tuple[RunReport, float]:
+    """One run on the fleet of a point, and the CPU seconds it took; the seed is that of the router's ties."""
     plan = FleetPlan(workers=point.workers, cache_blocks=point.cache_blocks, speedup_ratio=point.speed)
     trace = load_trace(path)
     begun_s = time.process_time()
-    report = simulate(trace, plan, parse_policy(MODES[point.mode]), settings=RunSettings(seed=seed))
-    return point, report, time.process_time() - begun_s
+    report = simulate(trace, plan, parse_policy(policy), settings=RunSettings(seed=seed))
+    return report, time.process_time() - begun_s
+
+
+def average(reports: Sequence[RunReport]) -> dict[str, float]:
+    """The figures that are compared, as means over the seeds; named as in `Point`."""
+    return {name: fmean(values) for name, values in list_figures(reports).items()}
+
+
+def list_figures(reports: Sequence[RunReport]) -> dict[str, list[float]]:
+    """The same, one for each seed."""
+    return {
+        "reuse": [report.reuse_ratio for report in reports],
+        "ttft_ms": [report.ttft.mean_ms for report in reports],
+        "ttft_p99_ms": [report.ttft.p99_ms for report in reports],
+        "tpot_ms": [report.tpot_mean_ms for report in reports],
+        "e2e_ms": [report.e2e.mean_ms for report in reports],
+        "busiest_share": [report.busiest_share for report in reports],
+    }
 
 
 def compare(point: Point, reports: Sequence[RunReport], cpu_s: float) -> dict[str, Any]:
     """Ours, averaged over the seeds, beside the published."""
-    ours = {
-        "reuse": fmean(report.reuse_ratio for report in reports),
-        "ttft_ms": fmean(report.ttft.mean_ms for report in reports),
-        "ttft_p99_ms": fmean(report.ttft.p99_ms for report in reports),
-        "tpot_ms": fmean(report.tpot_mean_ms for report in reports),
-        "e2e_ms": fmean(report.e2e.mean_ms for report in reports),
-        "busiest_share": fmean(report.busiest_share for report in reports),
-    }
+    ours = average(reports)
     published = {name: getattr(point, name) for name in ours}
     reuse_error = ours["reuse"] - point.reuse
     ttft_error_ratio = ours["ttft_ms"] / point.ttft_ms - 1.0
@@ -159,14 +169,14 @@ def run_all(points: Sequence[Point], paths: dict[str, Path], seeds: int, jobs: i
     with ProcessPoolExecutor(jobs) as pool:
         pending = [
             [
-                pool.submit(run_point, paths[point.trace], point, seed)
+                pool.submit(run_policy, paths[point.trace], point, MODES[point.mode], seed)
                 for seed in range(1, _count_runs(point, seeds) + 1)
             ]
             for point in points
         ]
-        for futures in pending:
+        for point, futures in zip(points, pending, strict=True):
             results = [future.result() for future in futures]
-            yield compare(results[0][0], [report for _, report, _ in results], sum(cpu_s for *_, cpu_s in results))
+            yield compare(point, [report for report, _ in results], sum(cpu_s for _, cpu_s in results))
 
 
 def _count_runs(point: Point, seeds: int) -> int:
@@ -204,32 +214,51 @@ def describe_run(options: argparse.Namespace) -> dict[str, Any]:
 def parse_options() -> argparse.Namespace:
     """Flags."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--json", action="store_true", help=f"print JSON, and keep it in {RESULT.name} when all ran")
+    add_flags(parser, RESULT)
+    parser.add_argument("--modes", nargs="+", choices=list(MODES), default=list(MODES))
+    return parser.parse_args()
+
+
+def add_flags(parser: argparse.ArgumentParser, result: Path) -> None:
+    """Those of every benchmark that stands beside the published page."""
+    parser.add_argument("--json", action="store_true", help=f"print JSON, and keep it in {result.name} when all ran")
     shared = os.environ.get("DOVECOTE_SHARED", str(ROOT.parent / "shared"))
     parser.add_argument("--shared", type=Path, default=Path(shared))
     parser.add_argument("--traces", nargs="+", choices=list(TRACES), default=list(TRACES))
-    parser.add_argument("--modes", nargs="+", choices=list(MODES), default=list(MODES))
     parser.add_argument("--speeds", nargs="+", type=float, help="only these")
     parser.add_argument("--caches", nargs="+", type=int, help="only these percentages")
-    parser.add_argument("--seeds", type=int, default=5, help="runs of a mode with chance in it; the means count")
+    parser.add_argument("--seeds", type=int, default=5, help="runs of what has chance in it; the means count")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    return parser.parse_args()
+
+
+def find_page(shared: Path) -> Path:
+    """The published page.
+
+    Raises:
+        SystemExit: It is not there.
+    """
+    page = shared / "reference" / "placement-anchors.md"
+    if not page.is_file():
+        sys.exit(f"needs the shared material: {page} is not there (--shared, or DOVECOTE_SHARED)")
+    return page
+
+
+def pick_points(points: Iterable[Point], options: argparse.Namespace) -> list[Point]:
+    """Those that the flags leave."""
+    return [
+        point
+        for point in points
+        if point.trace in options.traces
+        and (not options.speeds or point.speed in options.speeds)
+        and (not options.caches or point.cache_percent in options.caches)
+    ]
 
 
 def main() -> int:
     """Run, print, keep."""
     options = parse_options()
-    page = options.shared / "reference" / "placement-anchors.md"
-    if not page.is_file():
-        sys.exit(f"needs the shared material: {page} is not there (--shared, or DOVECOTE_SHARED)")
-    points = [
-        point
-        for point in read_points(page)
-        if point.trace in options.traces
-        and point.mode in options.modes
-        and (not options.speeds or point.speed in options.speeds)
-        and (not options.caches or point.cache_percent in options.caches)
-    ]
+    page = find_page(options.shared)
+    points = pick_points(read_points(page, options.modes), options)
     run = describe_run(options)
     rows = []
     with tempfile.TemporaryDirectory() as folder:
