@@ -40,14 +40,16 @@ class PolicyWeights(ConfigModel):
 
     #: Predicted seconds of work ahead of the request on a rank, of this router and of others.
     wait: Weight = 1.0
-    #: Seconds until running requests leave the KV cache room for this one. Matters where memory is short.
-    admission: Weight = 1.0
+    #: Seconds until running requests leave the KV cache room for this one. Above 1: whoever comes later waits behind it.
+    admission: Weight = 4.0
     #: Seconds to prefill what the rank does not hold, or to fetch it from other tiers where that is quicker.
     reuse: Weight = 1.0
+    #: Seconds by which that prefill holds up each request served there. 1 where an engine gives no tokens meanwhile.
+    stall: Weight = 0.5
     #: Seconds to send a prefill's cache to the rank that generates. Only for pairs of ranks.
     transfer: Weight = 1.0
     #: Seconds by which those generating slow each other. Below 1: moving away prefills anew, which slows all.
-    decode: Weight = 0.25
+    decode: Weight = 0.55
     #: Seconds of prefill that later requests repeat because this one pushes their tokens out.
     balance: Weight = 1.0
     #: Seconds that the session's further turns lose on a rank whose live sessions fill it or keep it busy.
@@ -62,19 +64,22 @@ class Coefficients(ConfigModel):
     Measured times scale them while the router runs, so that their proportions matter more than their level.
     """
 
+    #: Seconds that a prefill takes however little it computes: a pass over the weights.
+    prefill_step_s: Annotated[float, Field(strict=True, ge=0, le=60)] = 0.015
     #: Seconds of prefill for one uncached token, whatever stands before it.
     prefill_s_per_token: Annotated[float, Field(strict=True, ge=0, le=10)] = 2e-5
     #: Seconds of prefill for one uncached token and one token it attends to.
     attention_s_per_token_pair: Annotated[float, Field(strict=True, ge=0, le=1)] = 6.5e-10
     #: Seconds between two tokens of a request alone on a rank.
-    decode_step_s: Annotated[float, Field(strict=True, ge=0, le=60)] = 8e-3
+    decode_step_s: Annotated[float, Field(strict=True, ge=0, le=60)] = 6e-3
     #: Seconds that each further generating request adds to that.
     decode_s_per_request: Annotated[float, Field(strict=True, ge=0, le=60)] = 1e-4
-    #: Seconds that each token attended to adds to that: the time to read its keys and values.
+    #: Seconds added to that when the tokens attended to fill the whole KV cache, and in proportion below: the time to
+    #: read all memory that the cache has, which is much the same on any GPU for any model.
+    decode_s_per_full_cache: Annotated[float, Field(strict=True, ge=0, le=60)] = 0.04
+    #: Seconds that each token attended to adds instead, where the size of the cache is unknown, or the time for a full
+    #: one is set to 0.
     decode_s_per_context_token: Annotated[float, Field(strict=True, ge=0, le=1)] = 1e-8
-    #: Seconds added to that when the tokens attended to fill the whole KV cache, and in proportion below. For engines
-    #: known by how full they are instead of by their tokens; counts beside `decode_s_per_context_token`.
-    decode_s_per_full_cache: Annotated[float, Field(strict=True, ge=0, le=60)] = 0.0
     #: Prompt tokens assumed for a request that others queued, where the engine reports only how many.
     foreign_request_tokens: Annotated[int, Field(strict=True, ge=0, le=10_000_000)] = 2_000
     #: Probability that a token pushed out at once would have been asked for again, before ages are measured.

@@ -55,8 +55,8 @@ class Pace:
 class AttentionPace:
     """What the attention part of a prefill takes, relative to the whole: told apart by prompts of different lengths."""
 
-    #: The ratio stays within 1/8 and 8.
-    MAX_LOG_RATIO = math.log(8.0)
+    #: The ratio stays within 1/64 and 64.
+    MAX_LOG_RATIO = math.log(64.0)
     LEARNING_RATIO = 0.1
 
     def __init__(self) -> None:

@@ -56,9 +56,10 @@ def record_prefill(
         return
     ttft_s = now_s - attempt.decided_at_s
     attention_ratio = paces.attention.ratio
-    predicted_s = prefill_s(uncached_tokens, attempt.prompt_tokens, costs, attention_ratio)
-    linear_s = uncached_tokens * costs.prefill_s_per_token
-    share = 1.0 - linear_s / predicted_s if predicted_s > 0 else 0.0
+    computed_s = prefill_s(uncached_tokens, attempt.prompt_tokens, costs, attention_ratio)
+    predicted_s = costs.prefill_step_s + computed_s
+    attention_s = computed_s - uncached_tokens * costs.prefill_s_per_token
+    share = attention_s / predicted_s if predicted_s > 0 else 0.0
     paces.attention.record(attention_share=share, predicted_s=predicted_s * paces.prefill.ratio, measured_s=ttft_s)
     paces.prefill.record(predicted_s=predicted_s, measured_s=ttft_s)
     paces.workers.record_prefill(

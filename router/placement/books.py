@@ -83,6 +83,7 @@ class Books:
                 prefill_s=charge.work_s,
                 remaining_prefill_s=charge.work_s,
                 expected_output_tokens=query.expected_output_tokens,
+                max_output_tokens=arrival.max_output_tokens,
             )
         )
         rank = self.fleet.find(target)

@@ -88,7 +88,8 @@ class Chooser:
 
     def work_s(self, query: PlacementQuery, view: RankView) -> float:
         """Seconds of work that the request adds to the rank: prefill, or fetching where that is quicker."""
-        return _bound_s(self._reuse.cost_s(query, view))
+        step_s = query.prefill_ratio * view.prefill_ratio * self.policy.coefficients.prefill_step_s
+        return _bound_s(step_s + self._reuse.cost_s(query, view))
 
     def ttft_s(self, query: PlacementQuery, view: RankView) -> float:
         """Seconds to the first token as predicted: work ahead, room to wait for, own work."""

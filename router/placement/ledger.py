@@ -21,6 +21,7 @@ from enum import StrEnum
 
 import msgspec
 
+from router.fleet.outputs import OutputLengths
 from router.placement.origins import PARTIAL_TTL_S, Fence, LedgerPartial, RankPartial, Stamp
 from wire.ids import RequestId, Target
 
@@ -51,13 +52,18 @@ class Reservation(msgspec.Struct, kw_only=True):
     #: Seconds of it not done yet.
     remaining_prefill_s: float
     expected_output_tokens: int
+    #: Most that the client lets it give; None without a limit.
+    max_output_tokens: int | None = None
     output_tokens: int = 0
+    #: Output still expected, and what of it falls beside an answer that begins now. Written at each progress.
+    remaining_output_tokens: int = 1
+    joint_output_tokens: int = 1
     phase: Phase = Phase.PREFILL
 
     @property
-    def remaining_output_tokens(self) -> int:
-        """Output still expected; a request beyond its expectation is good for one more."""
-        return max(self.expected_output_tokens - self.output_tokens, 1)
+    def context_tokens(self) -> int:
+        """Tokens that it attends to, once it generates."""
+        return self.prompt_tokens + self.output_tokens
 
     @property
     def room_tokens(self) -> int:
@@ -82,6 +88,10 @@ class RankTotals(msgspec.Struct, frozen=True, kw_only=True):
     context_tokens: int = 0
     #: Tokens of the KV cache that all take by their end.
     open_tokens: int = 0
+    #: Output that all are expected to give beside an answer that begins now.
+    joint_output_tokens: int = 0
+    #: The same, each times the tokens that the request attends to.
+    joint_context_tokens: int = 0
 
     @property
     def open_requests(self) -> int:
@@ -105,6 +115,8 @@ class _RankAccount:
         self.remaining_output_tokens = 0
         self.context_tokens = 0
         self.open_tokens = 0
+        self.joint_output_tokens = 0
+        self.joint_context_tokens = 0
 
     def settle(self, now_s: float) -> None:
         """Takes the seconds since the last time off the queue, first come first done."""
@@ -119,13 +131,13 @@ class _RankAccount:
     def add_prefill(self, entry: Reservation) -> None:
         self.prefilling[entry.request_id] = entry
         self.uncached_tokens += entry.uncached_tokens
-        self.open_tokens += entry.room_tokens
+        self._count_room(entry, 1)
         self._recount()
 
     def remove_prefill(self, entry: Reservation) -> None:
         del self.prefilling[entry.request_id]
         self.uncached_tokens -= entry.uncached_tokens
-        self.open_tokens -= entry.room_tokens
+        self._count_room(entry, -1)
         self._recount()
 
     def add_decode(self, entry: Reservation) -> None:
@@ -136,20 +148,22 @@ class _RankAccount:
         del self.decoding[entry.request_id]
         self._count_decode(entry, -1)
 
-    def record_output(self, entry: Reservation, output_tokens: int) -> None:
-        if entry.request_id in self.decoding:
-            self._count_decode(entry, -1)
-            entry.output_tokens = output_tokens
-            self._count_decode(entry, 1)
-        else:
-            self.open_tokens -= entry.room_tokens
-            entry.output_tokens = output_tokens
-            self.open_tokens += entry.room_tokens
+    def record_output(self, entry: Reservation, output_tokens: int, outputs: OutputLengths) -> None:
+        count = self._count_decode if entry.request_id in self.decoding else self._count_room
+        count(entry, -1)
+        entry.output_tokens = output_tokens
+        _expect(entry, outputs)
+        count(entry, 1)
 
     def _count_decode(self, entry: Reservation, sign: int) -> None:
         self.remaining_output_tokens += sign * entry.remaining_output_tokens
-        self.context_tokens += sign * (entry.prompt_tokens + entry.output_tokens)
+        self.context_tokens += sign * entry.context_tokens
+        self._count_room(entry, sign)
+
+    def _count_room(self, entry: Reservation, sign: int) -> None:
         self.open_tokens += sign * entry.room_tokens
+        self.joint_output_tokens += sign * entry.joint_output_tokens
+        self.joint_context_tokens += sign * entry.joint_output_tokens * entry.context_tokens
 
     def _recount(self) -> None:
         prefilling = self.prefilling.values()
@@ -169,7 +183,15 @@ class _RankAccount:
             remaining_output_tokens=self.remaining_output_tokens,
             context_tokens=self.context_tokens,
             open_tokens=self.open_tokens,
+            joint_output_tokens=self.joint_output_tokens,
+            joint_context_tokens=self.joint_context_tokens,
         )
+
+
+def _expect(entry: Reservation, outputs: OutputLengths) -> None:
+    """What is still to come of a request, by what is known of answers now."""
+    entry.remaining_output_tokens = outputs.find_remaining_tokens(entry.output_tokens, entry.max_output_tokens)
+    entry.joint_output_tokens = outputs.find_joint_tokens(entry.output_tokens, entry.max_output_tokens)
 
 
 class _Word(msgspec.Struct, frozen=True):
@@ -182,7 +204,9 @@ class _Word(msgspec.Struct, frozen=True):
 class Ledger:
     """Reservations of all ranks. Every count is at least zero and ends at zero."""
 
-    def __init__(self) -> None:
+    def __init__(self, outputs: OutputLengths | None = None) -> None:
+        #: Lengths of answers, by which what is still to come is reckoned.
+        self.outputs = OutputLengths() if outputs is None else outputs
         self._fence = Fence()
         self._words: dict[str, _Word] = {}
         self._open: dict[RequestId, Reservation] = {}
@@ -251,6 +275,7 @@ class Ledger:
         account = self._accounts.setdefault(reservation.target, _RankAccount())
         account.settle(reservation.reserved_at_s)
         self._open[reservation.request_id] = reservation
+        _expect(reservation, self.outputs)
         account.add_prefill(reservation)
         self.reserved_total += 1
         return True
@@ -274,7 +299,7 @@ class Ledger:
         if reservation is None:
             return False
         if output_tokens > reservation.output_tokens:
-            self._accounts[reservation.target].record_output(reservation, output_tokens)
+            self._accounts[reservation.target].record_output(reservation, output_tokens, self.outputs)
         return True
 
     def release(self, request_id: RequestId, now_s: float) -> Reservation | None:
@@ -334,8 +359,12 @@ def _find_wrong_sums(target: Target, account: _RankAccount) -> list[str]:
     expected = {
         "uncached_tokens": sum(entry.uncached_tokens for entry in prefilling),
         "remaining_output_tokens": sum(entry.remaining_output_tokens for entry in decoding),
-        "context_tokens": sum(entry.prompt_tokens + entry.output_tokens for entry in decoding),
+        "context_tokens": sum(entry.context_tokens for entry in decoding),
         "open_tokens": sum(entry.room_tokens for entry in (*prefilling, *decoding)),
+        "joint_output_tokens": sum(entry.joint_output_tokens for entry in (*prefilling, *decoding)),
+        "joint_context_tokens": sum(
+            entry.joint_output_tokens * entry.context_tokens for entry in (*prefilling, *decoding)
+        ),
     }
     wrong = [
         f"{target}: {name} is {getattr(account, name)}, not {sum_}"

@@ -33,6 +33,8 @@ class RankPartial(msgspec.Struct, frozen=True, kw_only=True):
     remaining_output_tokens: int = 0
     context_tokens: int = 0
     open_tokens: int = 0
+    joint_output_tokens: int = 0
+    joint_context_tokens: int = 0
 
 
 class LedgerPartial(msgspec.Struct, frozen=True, kw_only=True):

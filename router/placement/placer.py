@@ -73,7 +73,12 @@ class Placer:
         self.residency = self._books.residency
         self.decisions = DecisionLog(max_decisions=self._settings.max_decisions)
         self.ignored = StimulusCounts()
-        self._inquiry = Inquiry(standings=self._books.standings, paces=self._books.paces, heads=self._books.heads)
+        self._inquiry = Inquiry(
+            standings=self._books.standings,
+            paces=self._books.paces,
+            heads=self._books.heads,
+            outputs=self.ledger.outputs,
+        )
         self.change_policy(policy, shadow)
 
     def change_policy(self, policy: Policy, shadow: Policy | None = None) -> None:
@@ -299,7 +304,10 @@ class Placer:
             return
         attempt = self._close(end.request_id, end.outcome, now_s)
         self._record_cached(end.request_id, attempt, end.cached_tokens)
-        if self._settings.learn_pace and end.outcome is Outcome.DONE and end.output_tokens is not None:
+        if end.outcome is not Outcome.DONE or end.output_tokens is None:
+            return
+        self.ledger.outputs.record(end.output_tokens)
+        if self._settings.learn_pace:
             record_decode(self._books.paces, attempt, output_tokens=end.output_tokens, now_s=now_s)
 
     def _close(self, request_id: RequestId, outcome: Outcome, now_s: float) -> Attempt:

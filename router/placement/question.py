@@ -5,6 +5,7 @@ from heapq import nlargest
 
 import msgspec
 
+from router.fleet.outputs import OutputLengths
 from router.fleet.tiers import ReuseOption
 from router.placement.attempt import Paces
 from router.placement.heads import HotHeads
@@ -83,10 +84,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 class Inquiry:
     """Puts the question of an arrival."""
 
-    def __init__(self, *, standings: Standings, paces: Paces, heads: HotHeads) -> None:
+    def __init__(self, *, standings: Standings, paces: Paces, heads: HotHeads, outputs: OutputLengths) -> None:
         self._standings = standings
         self._paces = paces
         self._heads = heads
+        self._outputs = outputs
 
     def ask(
         self,
@@ -122,7 +124,7 @@ class Inquiry:
         query = PlacementQuery(
             request_id=arrival.request_id,
             prompt_tokens=bound_tokens(arrival.prompt_tokens),
-            expected_output_tokens=bound_tokens(arrival.expected_output_tokens),
+            expected_output_tokens=expected_output_tokens(arrival.max_output_tokens, self._outputs),
             session=arrival.session,
             home=home.target if home is not None and at_home else None,
             home_tokens=home.prompt_tokens if home is not None and at_home else 0,
@@ -160,6 +162,12 @@ class Inquiry:
     def _find_waits_s(self, targets: Sequence[Target]) -> list[float]:
         views = [self._standings.view(target) for target in targets if self._standings.knows(target)]
         return [view.own_wait_s + view.foreign_wait_s for view in views]
+
+
+def expected_output_tokens(max_output_tokens: int | None, outputs: OutputLengths) -> int:
+    """Output to plan for: what answers have been of late, within what the client allows."""
+    expected = outputs.expected_tokens
+    return expected if max_output_tokens is None else min(bound_tokens(max_output_tokens), expected)
 
 
 def bound_tokens(count: int) -> int:

@@ -57,8 +57,8 @@ class RequestArrived(msgspec.Struct, frozen=True, kw_only=True):
     overlaps: dict[Target, int] = {}
     #: Conversation, None without affinity.
     session: SessionId | None = None
-    #: Output expected, for the decode term.
-    expected_output_tokens: int = 256
+    #: Longest output that the client allows; None without a limit.
+    max_output_tokens: int | None = None
     #: Ranks already tried for this request.
     excluded: frozenset[Target] = frozenset()
     #: Chained block hashes of the prompt (`BlockChain.hashes`), so that a burst of siblings sees what is being

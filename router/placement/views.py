@@ -14,13 +14,14 @@ from router.fleet.pace import WorkerRatios
 from router.fleet.tiers import ReuseOption
 from router.fleet.view import Rank
 from router.placement.ledger import RankTotals
-from router.policy.base import PlacementQuery, RankView
-from router.policy.reuse import ReuseTerm
+from router.policy.base import RankView
 
 #: A report older than this says nothing of the present.
 REPORT_TTL_S = 30.0
 #: Output assumed for a request that others placed.
 FOREIGN_OUTPUT_TOKENS = 256
+#: Of it, tokens that fall beside an answer that begins now.
+FOREIGN_JOINT_TOKENS = 128
 #: Steps of the busy ratio, and of the ratio of evicted tokens that are asked for again.
 RATIO_STEPS = 32
 
@@ -86,12 +87,15 @@ def build_view(
     age_s = None
     if capacity_tokens is not None and share.fill_tokens_per_s > 0:
         age_s = capacity_tokens / share.fill_tokens_per_s
+    foreign_joint_tokens = (foreign.waiting_requests + foreign.running_requests) * FOREIGN_JOINT_TOKENS
     return RankView(
         target=rank.facts.target,
         open_requests=own.open_requests + foreign.waiting_requests + foreign.running_requests,
         decoding_requests=own.decoding_requests + foreign.running_requests,
         remaining_output_tokens=own.remaining_output_tokens + foreign.running_requests * FOREIGN_OUTPUT_TOKENS,
         context_tokens=own.context_tokens + foreign.running_requests * costs.foreign_request_tokens,
+        joint_output_tokens=own.joint_output_tokens + foreign_joint_tokens,
+        joint_context_tokens=own.joint_context_tokens + foreign_joint_tokens * costs.foreign_request_tokens,
         open_tokens=own.open_tokens
         + (foreign.waiting_requests + foreign.running_requests) * costs.foreign_request_tokens,
         capacity_tokens=capacity_tokens,
@@ -131,8 +135,3 @@ def complete_view(
         foreign_wait_s=foreign_wait_s,
         options=options,
     )
-
-
-def charge_s(query: PlacementQuery, view: RankView, costs: Coefficients) -> float:
-    """Seconds of work that a placement adds to its rank: prefill, or fetching where that is quicker."""
-    return ReuseTerm(costs).cost_s(query, view)

@@ -76,6 +76,10 @@ class RankView(msgspec.Struct, frozen=True, kw_only=True):
     remaining_output_tokens: int = 0
     #: Tokens that those generating attend to, summed.
     context_tokens: int = 0
+    #: Output that open requests are expected to give beside an answer that begins now, summed.
+    joint_output_tokens: int = 0
+    #: The same, each times the tokens that the request attends to.
+    joint_context_tokens: int = 0
     #: Size of the KV cache; None while unknown.
     capacity_tokens: int | None = None
     #: Tokens of it in use or holding something reusable, as far as known.

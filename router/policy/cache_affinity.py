@@ -17,6 +17,7 @@ from router.policy.decode import DecodeTerm
 from router.policy.reuse import ReuseTerm
 from router.policy.settle import SettleTerm
 from router.policy.spread import SpreadTerm
+from router.policy.stall import StallTerm
 from router.policy.ties import break_tie, find_tied
 from router.policy.wait import WaitTerm
 
@@ -58,6 +59,7 @@ class CacheAffinity:
             (weights.wait, WaitTerm()),
             (weights.admission, admission),
             (weights.reuse, self._reuse),
+            (weights.stall, StallTerm(coefficients)),
             (weights.decode, decode),
             (weights.balance, BalanceTerm(coefficients)),
             (weights.settle, settle),

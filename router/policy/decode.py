@@ -2,18 +2,18 @@
 
 from router.config_policy import Coefficients
 from router.policy.base import PlacementQuery, RankView
-from router.policy.steps import added_step_s
-
-#: Output of the request for which floors are reckoned.
-_FLOOR_OUTPUT_TOKENS = 256
+from router.policy.steps import context_token_s
 
 
 class DecodeTerm:
-    """Seconds: the slow-down of those generating there, plus the request's own inter-token time over its output.
+    """Seconds: for each request open there, the steps that both are expected to generate in, times what each adds.
 
-    A step slows with the number of requests, with the tokens they attend to, and with the share of the KV cache that
-    these fill (`added_step_s`). Of the own time only what the others there add is counted. The rest (a step alone, its
-    own context) is the same on every rank; left in, it would only widen the window in which costs count as tied.
+        sum over i of T_i * (2 * c_req + c_ctx * (context_i + prompt))
+
+    `T_i` is the expected minimum of an answer's length and of what is left of answer `i`, from the lengths seen of late
+    (`router.fleet.outputs`); a step slows by `c_req` for each request and by `c_ctx` for each token attended to
+    (`router.policy.steps`). What a request costs alone is the same on every rank and left out: it would only widen the
+    window in which costs count as tied.
     """
 
     name = "decode"
@@ -23,24 +23,20 @@ class DecodeTerm:
 
     def cost_s(self, query: PlacementQuery, rank: RankView) -> float:
         """Seconds lost to each other."""
-        if not rank.decoding_requests:
+        if not rank.joint_output_tokens:
             return 0.0
-        ratio = query.decode_ratio * rank.decode_ratio
-        return ratio * self._slow_down_s(rank, query.prompt_tokens, query.expected_output_tokens)
+        return query.decode_ratio * self._slow_down_s(rank, query.prompt_tokens)
 
     def floor_s(self, rank: RankView) -> float:
-        """As `cost_s`, for the shortest prompt and a usual output, at the fleet's predicted pace."""
-        if not rank.decoding_requests:
-            return 0.0
-        return rank.decode_ratio * self._slow_down_s(rank, 0, _FLOOR_OUTPUT_TOKENS)
+        """As `cost_s`, for the shortest prompt, at the fleet's predicted pace."""
+        return self._slow_down_s(rank, 0) if rank.joint_output_tokens else 0.0
 
     def floor_ratio(self, query: PlacementQuery) -> float:
-        """Share of `floor_s` that a query costs at least: the slow-down grows with prompt and output."""
-        return query.decode_ratio * min(1.0, query.expected_output_tokens / _FLOOR_OUTPUT_TOKENS)
+        """Share of `floor_s` that a query costs at least: the slow-down grows with the prompt."""
+        return query.decode_ratio
 
-    def _slow_down_s(self, rank: RankView, prompt_tokens: int, output_tokens: int) -> float:
-        costs, capacity = self._coefficients, rank.capacity_tokens
-        mine_s = added_step_s(1, prompt_tokens, capacity, costs)
-        shared_tokens = min(rank.remaining_output_tokens, rank.decoding_requests * output_tokens)
-        others_s = added_step_s(rank.decoding_requests, rank.context_tokens, capacity, costs)
-        return mine_s * shared_tokens + others_s * output_tokens
+    def _slow_down_s(self, rank: RankView, prompt_tokens: int) -> float:
+        attended = rank.joint_context_tokens + prompt_tokens * rank.joint_output_tokens
+        request_s = 2 * self._coefficients.decode_s_per_request * rank.joint_output_tokens
+        attended_s = attended * context_token_s(rank.capacity_tokens, self._coefficients)
+        return rank.decode_ratio * (request_s + attended_s)

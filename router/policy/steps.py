@@ -3,17 +3,25 @@
 from router.config_policy import Coefficients
 
 
+def context_token_s(capacity_tokens: int | None, coefficients: Coefficients) -> float:
+    """Seconds that one token attended to adds to a step.
+
+    Its share of `decode_s_per_full_cache` where that and the size of the KV cache are known, else
+    `decode_s_per_context_token`.
+    """
+    if capacity_tokens and coefficients.decode_s_per_full_cache > 0:
+        return coefficients.decode_s_per_full_cache / capacity_tokens
+    return coefficients.decode_s_per_context_token
+
+
 def added_step_s(
     requests: int, context_tokens: float, capacity_tokens: int | None, coefficients: Coefficients
 ) -> float:
     """Seconds that so many generating requests, attending to so many tokens in all, add to a step.
 
-    `requests * c_req + context * c_ctx + c_full * p`, where `p` is the share of the KV cache that the tokens attended
-    to fill, at most 1; without a known capacity the last part counts nothing.
+    `requests * c_req + context * c_ctx`, the context counted as one full KV cache at most.
     """
-    full_s = 0.0
-    if capacity_tokens:
-        full_s = coefficients.decode_s_per_full_cache * min(1.0, context_tokens / capacity_tokens)
-    return (
-        coefficients.decode_s_per_request * requests + coefficients.decode_s_per_context_token * context_tokens + full_s
+    attended_tokens = min(context_tokens, capacity_tokens) if capacity_tokens else context_tokens
+    return coefficients.decode_s_per_request * requests + attended_tokens * context_token_s(
+        capacity_tokens, coefficients
     )

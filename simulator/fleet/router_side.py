@@ -87,7 +87,7 @@ class RouterSide:
             )
         )
 
-    def place(self, request: BlockRequest, expected_output_tokens: int, now_s: float) -> Instruction:
+    def place(self, request: BlockRequest, now_s: float) -> Instruction:
         """Where the request goes."""
         headers = {} if request.session is None else {"x-dovecote-session": request.session}
         if request.parent is not None:
@@ -103,7 +103,6 @@ class RouterSide:
             prompt_tokens=request.prompt_tokens,
             overlaps={target: blocks * self._block_tokens for target, blocks in found.items()},
             session=find_session(headers, {}).session,
-            expected_output_tokens=expected_output_tokens,
             chain_hashes=hashes,
             chain_block_tokens=self._block_tokens,
         )

@@ -16,8 +16,6 @@ class RunSettings(Struct, frozen=True, kw_only=True):
 
     #: Seed of the router: ties, random choices.
     seed: int = 1
-    #: Output that the router plans for; requests of these traces bring no limit of their own.
-    expected_output_tokens: int = 256
     #: How often the router reads the load of all ranks; None never.
     report_interval_s: float | None = None
     #: Decisions kept; a run looks at none.
@@ -46,7 +44,6 @@ def simulate(
         trace,
         ranks,
         router,
-        expected_output_tokens=chosen.expected_output_tokens,
         report_interval_s=chosen.report_interval_s,
     )
     served = simulation.run()

@@ -61,14 +61,12 @@ class Simulation:
         ranks: Sequence[SimRank],
         router: RouterSide,
         *,
-        expected_output_tokens: int = 256,
         report_interval_s: float | None = None,
     ) -> None:
         self._requests = trace.requests
         self._ranks = {rank.target: rank for rank in ranks}
         self._router = router
         self._loop = ClosedLoop(trace.requests)
-        self._expected_output_tokens = expected_output_tokens
         self._report_interval_s = report_interval_s
         self._next_report_s = 0.0
         self._places = {request.request_id: place for place, request in enumerate(trace.requests)}
@@ -109,7 +107,7 @@ class Simulation:
         self._tell_events()
         self._report_loads()
         request = self._requests[place]
-        instruction = self._router.place(request, self._expected_output_tokens, self.now_s)
+        instruction = self._router.place(request, self.now_s)
         if not isinstance(instruction, Place):
             raise RefusedError(f"{request.request_id}: {instruction.reason}")
         predicted_tokens = instruction.decision.predicted_cached_tokens

@@ -1,0 +1,128 @@
+"""How long answers get: a bounded histogram of lengths, and what it says of an answer that is under way.
+
+Lengths of answers have a long tail, so that an answer is expected to go on for the longer, the longer it is already.
+Tables are made anew after some more answers; between, a look is one bisection.
+"""
+
+import math
+import operator
+from bisect import bisect_right
+from itertools import pairwise
+
+#: Lengths in tokens between which answers are told apart: half a doubling each, up to half a million.
+GRID = (0.0, *(8.0 * 2.0 ** (step / 2) for step in range(33)))
+#: Answers that the prior counts as, and its shape: log-normal, in tokens.
+PRIOR_ANSWERS = 32.0
+PRIOR_MEDIAN_TOKENS = 256.0
+PRIOR_SIGMA = 1.0
+#: After so many answers all counts are halved, so that a change of the traffic shows.
+HALVE_AT = 4_096.0
+#: Answers after which the tables are made anew.
+REBUILD_AFTER = 64
+
+
+class OutputLengths:
+    """Lengths of answers of late."""
+
+    def __init__(self) -> None:
+        self._counts = [PRIOR_ANSWERS * share for share in _find_prior_shares()]
+        self._answers = PRIOR_ANSWERS
+        self._fresh = 0
+        self._remaining: tuple[int, ...] = ()
+        self._joint: tuple[int, ...] = ()
+        self._rebuild()
+
+    @property
+    def expected_tokens(self) -> int:
+        """Mean length of an answer."""
+        return self._remaining[0]
+
+    def record(self, output_tokens: int) -> None:
+        """An answer is complete."""
+        self._counts[_find_place(output_tokens)] += 1.0
+        self._answers += 1.0
+        if self._answers >= HALVE_AT:
+            self._answers /= 2
+            self._counts = [count / 2 for count in self._counts]
+        self._fresh += 1
+        if self._fresh >= REBUILD_AFTER:
+            self._rebuild()
+
+    def find_remaining_tokens(self, output_tokens: int, limit_tokens: int | None = None) -> int:
+        """Tokens that an answer of so many is expected to go on for; at least 1, at most what a limit leaves."""
+        return _limit(self._remaining[_find_place(output_tokens)], output_tokens, limit_tokens)
+
+    def find_joint_tokens(self, output_tokens: int, limit_tokens: int | None = None) -> int:
+        """Tokens for which it is expected to go on beside an answer that begins now: the shorter of the two."""
+        return _limit(self._joint[_find_place(output_tokens)], output_tokens, limit_tokens)
+
+    def _rebuild(self) -> None:
+        """Cost: the square of the grid, a fraction of a millisecond."""
+        self._fresh = 0
+        survival = self._find_survival()
+        self._remaining = tuple(round(max(1.0, _find_mean(survival, begun))) for begun in range(len(GRID) - 1))
+        self._joint = tuple(
+            round(max(1.0, _find_mean(survival, begun, beside=survival))) for begun in range(len(GRID) - 1)
+        )
+
+    def _find_survival(self) -> list[float]:
+        """Share of answers longer than each length of the grid."""
+        left = total = math.fsum(self._counts)
+        survival = []
+        for count in self._counts:
+            survival.append(left / total)
+            left = max(0.0, left - count)
+        return survival
+
+
+def _find_mean(survival: list[float], begun: int, beside: list[float] | None = None) -> float:
+    """Tokens still to come of an answer as long as a place of the grid; at most what comes of one that begins.
+
+    The integral of the share that goes on, `S(g + t) / S(g)`, times the share of new answers that do.
+    """
+    alive = survival[begun]
+    if alive <= 0.0:
+        return GRID[begun]
+    shares = [survival[place] + part * (survival[place + 1] - survival[place]) for place, part in _SHIFTED[begun]]
+    if beside is not None:
+        shares = [share * other for share, other in zip(shares, beside, strict=False)]
+    return math.fsum(map(operator.mul, _WIDTHS, shares)) / alive
+
+
+def _shift(begun_tokens: float) -> list[tuple[int, float]]:
+    """Where the lengths of the grid lie when moved on by so many tokens: the place, and the part of the way to the next.
+
+    Ends before the first length beyond the grid, which no answer reaches.
+    """
+    shifted = []
+    for tokens in GRID:
+        place = bisect_right(GRID, begun_tokens + tokens) - 1
+        if place + 1 >= len(GRID):
+            break
+        shifted.append((place, (begun_tokens + tokens - GRID[place]) / (GRID[place + 1] - GRID[place])))
+    return shifted
+
+
+_SHIFTED = [_shift(tokens) for tokens in GRID[:-1]]
+#: Weights of the grid's lengths in an integral by trapezes.
+_WIDTHS = [(after - before) / 2 for before, after in zip((0.0, *GRID), (*GRID[1:], GRID[-1]), strict=False)]
+
+
+def _find_place(output_tokens: int) -> int:
+    """Place of a length between two of the grid; the last one takes all that are longer."""
+    return min(bisect_right(GRID, max(0, output_tokens)) - 1, len(GRID) - 2)
+
+
+def _find_prior_shares() -> list[float]:
+    """Share of each place under the prior; the last entry closes the grid and holds nothing."""
+    below = [0.0, *(_find_log_normal(tokens) for tokens in GRID[1:-1]), 1.0]
+    return [*(after - before for before, after in pairwise(below)), 0.0]
+
+
+def _find_log_normal(tokens: float) -> float:
+    spread = math.log(tokens / PRIOR_MEDIAN_TOKENS) / (PRIOR_SIGMA * math.sqrt(2.0))
+    return (1.0 + math.erf(spread)) / 2
+
+
+def _limit(tokens: int, output_tokens: int, limit_tokens: int | None) -> int:
+    return tokens if limit_tokens is None else max(1, min(tokens, limit_tokens - output_tokens))

@@ -1,0 +1,22 @@
+"""Term `stall`: seconds by which the request's prefill holds up those that are served on a rank."""
+
+from router.config_policy import Coefficients
+from router.policy.base import PlacementQuery, RankView
+from router.policy.reuse import ReuseTerm
+
+
+class StallTerm:
+    """Seconds: the request's own work there, once for each request that is open there.
+
+    An engine that prefills gives no token meanwhile, or gives them more slowly while it prefills in chunks; each
+    request that generates ends later by as much. So what a rank has to compute anew weighs the more, the more it serves.
+    """
+
+    name = "stall"
+
+    def __init__(self, coefficients: Coefficients) -> None:
+        self._reuse = ReuseTerm(coefficients)
+
+    def cost_s(self, query: PlacementQuery, rank: RankView) -> float:
+        """Seconds that the others lose."""
+        return rank.open_requests * self._reuse.cost_s(query, rank) if rank.open_requests else 0.0
