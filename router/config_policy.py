@@ -50,6 +50,8 @@ class PolicyWeights(ConfigModel):
     transfer: Weight = 1.0
     #: Seconds by which those generating slow each other. Below 1: moving away prefills anew, which slows all.
     decode: Weight = 0.55
+    #: The same for sessions that pause there and may be back before the answer is complete.
+    returns: Weight = 0.5
     #: Seconds of prefill that later requests repeat because this one pushes their tokens out.
     balance: Weight = 1.0
     #: Seconds that the session's further turns lose on a rank whose live sessions fill it or keep it busy.
@@ -92,7 +94,7 @@ class Coefficients(ConfigModel):
     rebalance_ratio: Ratio = 0.0
     #: Share of a request's work that each further turn is taken to wait on a rank with twice the average of live
     #: sessions.
-    crowding_ratio: Ratio = 0.5
+    crowding_ratio: Annotated[float, Field(strict=True, ge=0, le=100)] = 0.5
     #: How well a cache keeps its live sessions: a session's tokens outlive a pause with the probability
     #: `1 - exp(-x * capacity / live tokens)`. 2 fits an LRU under agent sessions.
     working_set_factor: Annotated[float, Field(strict=True, gt=0, le=1_000)] = 2.0

@@ -122,6 +122,11 @@ class Books:
             )
             self.live.renew(attempt.session, now_s)
 
+    def pause(self, request_id: RequestId, attempt: Attempt, now_s: float) -> None:
+        """The request is over: its session pauses."""
+        if attempt.session is not None:
+            self.live.pause(attempt.session, request_id, now_s)
+
     def withdraw(self, request_id: RequestId, attempt: Attempt) -> None:
         """The request failed before its first token: nothing rests on it."""
         self.residency.withdraw(request_id)

@@ -199,7 +199,8 @@ class Placer:
             pools,
             home=None if is_cut else home,
             expected=self.residency.find(arrival.chain_hashes, arrival.chain_block_tokens, now_s),
-            live_tokens_mean=books.live.total_tokens / max(1, len(self.fleet)),
+            mean_live_sessions=len(books.live) / max(1, len(self.fleet)),
+            return_rate_per_s=books.live.return_rate_per_s,
             request_work_s=self.fleet.recent.request_work_s,
             credit_ratio=self._costs.predicted_credit_ratio,
             max_copies=self._costs.max_copies,
@@ -321,6 +322,7 @@ class Placer:
             self._books.settle(attempt, now_s)
         elif attempt.first_token_at_s is None:
             self._books.withdraw(request_id, attempt)
+        self._books.pause(request_id, attempt, now_s)
         return attempt
 
     def _record_cached(self, request_id: RequestId, attempt: Attempt, cached_tokens: int | None) -> None:

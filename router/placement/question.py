@@ -97,7 +97,8 @@ class Inquiry:
         *,
         home: Home | None,
         expected: Mapping[Target, int],
-        live_tokens_mean: float,
+        mean_live_sessions: float,
+        return_rate_per_s: float,
         request_work_s: float,
         credit_ratio: float,
         max_copies: int,
@@ -110,7 +111,8 @@ class Inquiry:
             pools: Ranks that serve its model.
             home: Of its conversation, None where there is none that counts.
             expected: Tokens of its head that siblings being prefilled will leave, by rank.
-            live_tokens_mean: Tokens of live sessions on a rank, on average.
+            mean_live_sessions: Live sessions of a rank, on average.
+            return_rate_per_s: Returns of a paused session a second.
             request_work_s: Seconds of prefill in a request, on average.
             credit_ratio: Share of what is expected that is believed.
             max_copies: Copies of a hot head beyond which one more earns nothing.
@@ -128,7 +130,9 @@ class Inquiry:
             session=arrival.session,
             home=home.target if home is not None and at_home else None,
             home_tokens=home.prompt_tokens if home is not None and at_home else 0,
-            mean_live_tokens=live_tokens_mean,
+            mean_live_sessions=mean_live_sessions,
+            joint_output_tokens=self._outputs.find_joint_tokens(0, arrival.max_output_tokens),
+            return_rate_per_s=return_rate_per_s,
             request_work_s=request_work_s,
             head=head,
             prefill_ratio=self._paces.prefill.ratio,

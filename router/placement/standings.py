@@ -155,7 +155,7 @@ class Standings:
             rank,
             own=self._ledger.totals(target, touched_s),
             foreign=self._find_foreign(rank),
-            live_tokens=self._live.tokens(target),
+            live=self._live.share(target),
             ratios=self._paces.find(target.worker),
             costs=self._costs,
             now_s=touched_s,

@@ -14,6 +14,7 @@ from router.fleet.pace import WorkerRatios
 from router.fleet.tiers import ReuseOption
 from router.fleet.view import Rank
 from router.placement.ledger import RankTotals
+from router.placement.live import LiveShare
 from router.policy.base import RankView
 
 #: A report older than this says nothing of the present.
@@ -75,7 +76,7 @@ def find_foreign_load(report: ReportedLoad | None, *, now_s: float, request_toke
 
 
 def build_view(
-    rank: Rank, *, own: RankTotals, foreign: ForeignLoad, live_tokens: int, ratios: WorkerRatios, costs: Coefficients,
+    rank: Rank, *, own: RankTotals, foreign: ForeignLoad, live: LiveShare, ratios: WorkerRatios, costs: Coefficients,
     now_s: float,
 ) -> RankView:  # fmt: skip
     """A rank as a policy sees it, whatever is asked: nothing of the prompt there, and no wait.
@@ -100,7 +101,10 @@ def build_view(
         + (foreign.waiting_requests + foreign.running_requests) * costs.foreign_request_tokens,
         capacity_tokens=capacity_tokens,
         resident_tokens=coarse(rank.find_resident_tokens()),
-        live_tokens=coarse(live_tokens),
+        live_tokens=coarse(live.tokens),
+        live_sessions=live.sessions,
+        paused_sessions=live.paused.count,
+        paused_tokens=coarse(live.paused.tokens),
         cache_age_s=None if age_s is None else math.exp2(round(math.log2(age_s))),
         eviction_reuse_ratio=0.0 if age_s is None else _find_reuse_ratio(rank, age_s, costs),
         busy_ratio=round(share.busy_ratio * RATIO_STEPS) / RATIO_STEPS,

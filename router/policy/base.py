@@ -36,14 +36,18 @@ class PlacementQuery(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     #: Output expected.
     expected_output_tokens: int = 256
+    #: Of it, tokens that fall beside another answer that begins at the same time.
+    joint_output_tokens: int = 128
+    #: Returns of a paused session a second, of late.
+    return_rate_per_s: float = 0.0
     #: Conversation, None without affinity.
     session: SessionId | None = None
     #: Where the conversation lives, None where it lives nowhere yet.
     home: Target | None = None
     #: Tokens of it that count among the live ones of its home.
     home_tokens: int = 0
-    #: Tokens of live sessions on a candidate, on average over the candidates.
-    mean_live_tokens: float = 0.0
+    #: Live sessions of a rank, on average over the fleet.
+    mean_live_sessions: float = 0.0
     #: Seconds of prefill in one request, on average of late.
     request_work_s: float = 0.0
     #: The head it shares with other sessions that begin; None where it shares none, or is none that begins.
@@ -88,6 +92,11 @@ class RankView(msgspec.Struct, frozen=True, kw_only=True):
     open_tokens: int = 0
     #: Tokens of the sessions that live there, whether they run or pause.
     live_tokens: int = 0
+    #: How many they are.
+    live_sessions: int = 0
+    #: Those of them that pause: how many, and their tokens.
+    paused_sessions: int = 0
+    paused_tokens: int = 0
     #: Seconds until a token that nobody asks for is pushed out; None while nothing is.
     cache_age_s: float | None = None
     #: Probability that a token pushed out now would have been asked for again.

@@ -14,6 +14,7 @@ from router.policy.admission import AdmissionTerm
 from router.policy.balance import BalanceTerm
 from router.policy.base import Choice, PlacementQuery, RankView, build_table
 from router.policy.decode import DecodeTerm
+from router.policy.returns import ReturnsTerm
 from router.policy.reuse import ReuseTerm
 from router.policy.settle import SettleTerm
 from router.policy.spread import SpreadTerm
@@ -61,6 +62,7 @@ class CacheAffinity:
             (weights.reuse, self._reuse),
             (weights.stall, StallTerm(coefficients)),
             (weights.decode, decode),
+            (weights.returns, ReturnsTerm(coefficients)),
             (weights.balance, BalanceTerm(coefficients)),
             (weights.settle, settle),
             (weights.spread, self._spread),

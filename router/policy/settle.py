@@ -17,7 +17,7 @@ class SettleTerm:
     them a cache of `M` tokens loses `m(W) = W * exp(-x * M / W)` between two turns (`x` is `working_set_factor`): next
     to nothing while they fit, most when they do not. A new session of `n` tokens adds `m(W + n) - m(W)` tokens of
     prefill a turn. Besides, each turn waits half a request's work in the share of time that the rank is busy, and
-    `crowding_ratio` of it where the rank has twice the average of live tokens.
+    `crowding_ratio` of it where the rank has twice the average of live sessions.
 
     A session with a home counts `rebalance_ratio` of it, at home without its own tokens; a request without a session
     counts its own turn only.
@@ -42,8 +42,9 @@ class SettleTerm:
             after = self._lost_tokens(live_tokens + session_tokens, rank.capacity_tokens)
             lost_tokens = max(0.0, after - self._lost_tokens(live_tokens, rank.capacity_tokens))
         excess_ratio = 0.0
-        if query.mean_live_tokens > 0:
-            excess_ratio = min(max(live_tokens / query.mean_live_tokens - 1.0, 0.0), 1.0)
+        if query.mean_live_sessions > 0:
+            sessions = rank.live_sessions - (query.home is not None and rank.target == query.home)
+            excess_ratio = min(max(sessions / query.mean_live_sessions - 1.0, 0.0), 1.0)
         waiting_ratio = rank.busy_ratio / 2 + self._coefficients.crowding_ratio * excess_ratio
         lost_s = lost_tokens * token_s(query, rank, self._coefficients) if lost_tokens else 0.0
         return turns * (lost_s + waiting_ratio * query.request_work_s)
