@@ -24,6 +24,7 @@ from router.placement.following import Following
 from router.placement.homes import Home, is_broken, mark_chain, name_home
 from router.placement.instructions import REFUSALS, Instruction, Place, Reject, RejectReason
 from router.placement.ledger import Ledger
+from router.placement.pins import Pin
 from router.placement.question import MAX_TOKENS, Inquiry, Question, bound_tokens
 from router.placement.settings import PlacerSettings, StimulusCounts
 from router.placement.shadow import Shadow
@@ -41,6 +42,7 @@ from router.placement.stimuli import (
     RequestEnded,
     StateDropped,
     StateKept,
+    StateLost,
     Stimulus,
 )
 from router.policy.base import Policy
@@ -70,6 +72,7 @@ class Placer:
         self.fleet = self._books.fleet
         self.ledger = self._books.ledger
         self.homes = self._books.homes
+        self.pins = self._books.pins
         self.residency = self._books.residency
         self.decisions = DecisionLog(max_decisions=self._settings.max_decisions)
         self.ignored = StimulusCounts()
@@ -116,9 +119,12 @@ class Placer:
             case FleetChanged():
                 self._change_fleet(stimulus, now_s)
             case StateKept():
-                self._books.pins.store(stimulus.name, stimulus.target, now_s)
+                self.pins.store(stimulus.name, stimulus.target, now_s)
             case StateDropped():
-                self._books.pins.remove(stimulus.name)
+                self.pins.remove(stimulus.name)
+            case StateLost():
+                ranks = (rank.facts.target for rank in self.fleet.ranks())
+                self.pins.forget_targets(target for target in ranks if target.worker == stimulus.worker)
             case PartialTold():
                 self._books.accept_partial(stimulus.partial, now_s)
             case HomeTold():
@@ -133,7 +139,8 @@ class Placer:
             return Reject(arrival.request_id, reason, self._refuse(arrival, reason))
         self._books.sweep(now_s)
         arrival, full = self._leave_out_full(arrival, now_s)
-        pools, refused = self._find_pools(arrival, full, now_s)
+        pin = None if arrival.pin is None else self.pins.find(arrival.pin, now_s)
+        pools, refused = self._find_pools(arrival, full, pin)
         if refused is not None:
             decision = self._refuse(arrival, refused)
             self.decisions.store(decision)
@@ -154,7 +161,8 @@ class Placer:
         now_s = self.clock.advance(arrival.now_s)
         self._books.sweep(now_s)
         arrival, full = self._leave_out_full(arrival, now_s)
-        pools, refused = self._find_pools(arrival, full, now_s)
+        pin = None if arrival.pin is None else self.pins.look_up(arrival.pin, now_s)
+        pools, refused = self._find_pools(arrival, full, pin)
         if refused is not None:
             return self._refuse(arrival, refused)
         question, home = self._ask(arrival, pools, now_s)
@@ -172,9 +180,8 @@ class Placer:
         return msgspec.structs.replace(arrival, excluded=arrival.excluded | full), full
 
     def _find_pools(
-        self, arrival: RequestArrived, full: frozenset[Target], now_s: float
+        self, arrival: RequestArrived, full: frozenset[Target], pin: Pin | None
     ) -> tuple[tuple[Pool, ...], RejectReason | None]:
-        pin = None if arrival.pin is None else self._books.pins.find(arrival.pin, now_s)
         pools = find_pools(self._books.standings.pools, arrival, pin)
         return pools, None if pools else find_refusal(self.fleet, arrival, pin, full)
 
