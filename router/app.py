@@ -91,6 +91,7 @@ class Router:
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
         )
+        self.metrics.kept_states.set_function(lambda: len(self.placer.pins))
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
         self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes)
 
@@ -172,8 +173,10 @@ class _LateUpstream:
     def __init__(self) -> None:
         self.inner: Upstream | None = None
 
-    async def open(self, url: str, headers: list[tuple[bytes, bytes]], body: bytes) -> Exchange:
+    async def open(
+        self, url: str, headers: list[tuple[bytes, bytes]], body: bytes, *, method: str = "POST"
+    ) -> Exchange:
         """See `Upstream.open`."""
         if self.inner is None:
             raise RuntimeError("the router's lifespan has not started")
-        return await self.inner.open(url, headers, body)
+        return await self.inner.open(url, headers, body, method=method)

@@ -106,6 +106,9 @@ class RouterMetrics:
         self.upstream_errors = self._counter("upstream_errors", "Failures of workers.", ("worker", "reason"))
         self.retries = self._counter("retries", "Requests sent to a second rank after a failed connection.", ())
         self._of_rank: dict[Target, RankMetrics] = {}
+        self.kept_states = Gauge(
+            PREFIX + "kept_states", "Stored responses and sessions whose engine is known.", registry=self.registry
+        )
         self.prompt_cache_tokens = Gauge(
             PREFIX + "prompt_cache_tokens", "Tokens held for incremental tokenization.", registry=self.registry
         )

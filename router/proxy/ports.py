@@ -12,6 +12,7 @@ from router.fleet.tiers import ReuseOption
 from router.metrics import RouterMetrics
 from router.placement.placer import Placer
 from router.prompt import PromptCatalogue
+from router.proxy.kept import ResponseChains
 from router.proxy.known_bodies import KnownBodies
 from router.proxy.prediction import Evidence
 from router.proxy.upstream import Upstream
@@ -94,5 +95,7 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     agreement: Agreement = msgspec.field(default_factory=Agreement)
     #: Beginnings of bodies that were checked.
     known_bodies: KnownBodies = msgspec.field(default_factory=KnownBodies)
+    #: Conversations whose turns name the answer before.
+    chains: ResponseChains = msgspec.field(default_factory=ResponseChains)
     #: Conversations of requests that name none.
     fingerprints: Fingerprints = msgspec.field(default_factory=Fingerprints)

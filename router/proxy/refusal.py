@@ -22,6 +22,12 @@ MAX_NAMED_MODELS = 10
 MAX_NAME_CHARS = 100
 
 
+def state_refusal(reason: RejectReason) -> DovecoteError:
+    """The error for state of an engine that cannot be used: unknown, lost, or out of reach for now."""
+    kind, words = _PLAIN[reason]
+    return kind(words)
+
+
 def refusal(reject: Reject, model: str | None, parts: ProxyParts) -> DovecoteError:
     """The error a client sees for a request that was not placed."""
     if reject.reason in _PLAIN:

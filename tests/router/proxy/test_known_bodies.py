@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from router.errors import RequestError
 from router.proxy import known_bodies
+from router.proxy.api import Api
 from router.proxy.body import RequestBody, _decode_members
 from router.proxy.known_bodies import KnownBodies
 
@@ -87,7 +88,7 @@ def test_whatever_follows_comes_out_as_without_memory(rest, other):
 
 def outcome(data, known):
     try:
-        body = RequestBody(data, is_chat=True, known=known)
+        body = RequestBody(data, api=Api.CHAT, known=known)
     except RequestError as error:
         return error.message
     return plain(body._members), body.to_forward()
@@ -95,10 +96,10 @@ def outcome(data, known):
 
 def test_a_name_that_stands_twice_is_seen():
     known = KnownBodies()
-    RequestBody(encode(FIRST), is_chat=True, known=known)
+    RequestBody(encode(FIRST), api=Api.CHAT, known=known)
     again = encode(FIRST + MORE)[:-1] + b',"messages":' + json.dumps(MORE).encode() + b"}"
     with pytest.raises(RequestError, match="twice"):
-        RequestBody(again, is_chat=True, known=known)
+        RequestBody(again, api=Api.CHAT, known=known)
 
 
 def test_memory_is_bounded(monkeypatch):
