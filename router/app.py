@@ -81,7 +81,7 @@ class Router:
             lifespan=self._live,
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
-        self.control.include_router(build_policy_routes(self.placer, self.policy_file))
+        self.control.include_router(build_policy_routes(self.policy_file))
         self._app = HotRoutes(self._proxy_parts(), self.control)
         self.metrics.watch_streams(self.events.to_views)
         self.metrics.watch_inflight(self._count_running)

@@ -4,8 +4,6 @@ Used by requests that are placed and by dry runs alike, so that a dry run cannot
 Remembers nothing but what preparing a prompt keeps of it.
 """
 
-import time
-
 import msgspec
 
 from router.errors import RequestError
@@ -14,6 +12,7 @@ from router.prompt import PreparedPrompt
 from router.proxy.body import RequestBody
 from router.proxy.headers import Headers, text_headers
 from router.proxy.ports import ProxyParts
+from router.proxy.refusal import unknown_model
 from router.sessions.identity import find_session
 from wire.ids import RequestId, SessionId, Target
 
@@ -26,6 +25,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     model: str | None
     #: Conversation; None where the request names none.
     session: SessionId | None = None
+    #: Header or member that named it, `none` without one.
+    session_source: str = "none"
     prompt: PreparedPrompt
     expected_output_tokens: int
     #: Answers asked for.
@@ -36,14 +37,17 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     keeps_response: bool = False
 
 
-def check_model(model: str | None) -> None:
-    """Raise where a body names no model.
+def check_model(parts: ProxyParts, model: str | None) -> None:
+    """No work for a model that nobody serves. A fleet that told nothing yet refuses later, as out of service.
 
     Raises:
-        RequestError: It names none.
+        RequestError: None is named, or nobody serves it.
     """
     if not model:
         raise RequestError("model is missing; GET /v1/models lists those served", param="model")
+    fleet = parts.placer.fleet
+    if len(fleet) and not fleet.find_serving(model):
+        raise unknown_model(model, parts)
 
 
 async def prepare(parts: ProxyParts, body: RequestBody, headers: Headers, request_id: RequestId) -> Asked:
@@ -56,13 +60,12 @@ async def prepare(parts: ProxyParts, body: RequestBody, headers: Headers, reques
     session = identity.session
     if session is not None and identity.source == "previous_response_id":
         session = parts.chains.find(session)
-    started_s = time.monotonic()
     prompt = await parts.prompts.prepare(body.model, body.prompt_input, len(body.data))
-    parts.metrics.prompt_preparation.observe(time.monotonic() - started_s)
     return Asked(
         request_id=request_id,
         model=body.model,
         session=session,
+        session_source=identity.source,
         prompt=prompt,
         expected_output_tokens=body.expected_output_tokens,
         choices=body.choices,

@@ -82,7 +82,7 @@ class RequestBody:
         """
         self.data = data
         self.api = api
-        self._members = _decode_members(data) if known is None else known.decode(data, _decode_members)
+        self._members = decode_members(data) if known is None else known.decode(data, decode_members)
         if splice.has_repeated_names(data, self._members):
             raise RequestError("a member of the body stands twice")
         self._has_routed_fields = not self._members.keys().isdisjoint(_ROUTERS_FIELDS)
@@ -238,7 +238,12 @@ class RequestBody:
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def _decode_members(data: bytes) -> dict[str, memoryview]:
+def decode_members(data: bytes) -> dict[str, memoryview]:
+    """Members of a JSON object, each as it stands there.
+
+    Raises:
+        RequestError: It is none.
+    """
     if not data:
         raise RequestError("the body is empty; a JSON object was expected")
     try:

@@ -16,14 +16,14 @@ from router.placement.instructions import RejectReason
 from router.placement.stimuli import StateDropped
 from router.prompt import PreparedPrompt
 from router.proxy import splice
-from router.proxy.asked import Asked
+from router.proxy.asked import Asked, check_model
 from router.proxy.attempt import Attempt
 from router.proxy.call import Call
 from router.proxy.headers import text_headers
 from router.proxy.interrupt import ExchangeWatch
 from router.proxy.kept import check_id, check_path_id, is_id, name_response, name_session
 from router.proxy.ports import ProxyParts
-from router.proxy.refusal import state_refusal, unknown_model
+from router.proxy.refusal import state_refusal
 from router.proxy.relay import Relay, Relayed, Witness
 from router.proxy.upstream import Exchange
 from router.sessions.identity import find_session
@@ -69,9 +69,9 @@ class OpenSession:
         if model is not None and not isinstance(model, str):
             raise RequestError("model must be str", param="model")
         fleet = self._parts.placer.fleet
-        if model is not None and len(fleet) and not fleet.find_serving(model):
-            raise unknown_model(model, self._parts)
-        if model is None and len({rank.facts.models for rank in fleet.ranks()}) > 1:
+        if model is not None:
+            check_model(self._parts, model)
+        elif len({rank.facts.models for rank in fleet.ranks()}) > 1:
             raise RequestError("model is missing: workers here serve different ones", param="model")
         return model
 

@@ -1,5 +1,7 @@
 """A request for output: read, placed, forwarded, carried back."""
 
+import time
+
 import msgspec
 
 from router.metrics import RequestOutcome
@@ -9,7 +11,6 @@ from router.proxy.attempt import Attempt
 from router.proxy.body import RequestBody
 from router.proxy.call import Call
 from router.proxy.interrupt import ExchangeWatch
-from router.proxy.refusal import unknown_model
 from router.proxy.relay import Relay, Relayed
 
 
@@ -33,19 +34,14 @@ class OutputCall:
         return self._call.judge(relayed.status, relayed.outcome)
 
     async def _ask(self, body: RequestBody) -> Asked:
-        self._check_model(body.model)
+        check_model(self._parts, body.model)
+        started_s = time.monotonic()
         asked = await prepare(self._parts, body, self._call.headers, self._call.request_id)
+        self._parts.metrics.prompt_preparation.observe(time.monotonic() - started_s)
         if asked.session is not None:
             return asked
         session = self._parts.fingerprints.identify(asked.prompt.head_hashes, asked.prompt.prompt_tokens)
         return msgspec.structs.replace(asked, session=session)
-
-    def _check_model(self, model: str | None) -> None:
-        """No work for a model that nobody serves. A fleet that told nothing yet refuses later, as out of service."""
-        check_model(model)
-        fleet = self._parts.placer.fleet
-        if len(fleet) and not fleet.find_serving(model):
-            raise unknown_model(model, self._parts)
 
     async def _exchange(
         self, attempt: Attempt, body: RequestBody, forwarded: bytes, drops_usage: bool, watch: ExchangeWatch

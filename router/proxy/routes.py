@@ -12,6 +12,7 @@ from router.proxy import respond
 from router.proxy.api import Api
 from router.proxy.attempt import RunningRequests
 from router.proxy.call import Call, WrongMethodError
+from router.proxy.dry_run import serve_dry_run
 from router.proxy.kept import find_response_path
 from router.proxy.kept_calls import OpenSession, close_session, use_response
 from router.proxy.output_call import OutputCall
@@ -42,26 +43,32 @@ class HotRoutes:
             await self._inner(scope, receive, send)
             return
         methods, serve = found
-        if scope["method"] not in methods:
-            allowed = " or ".join(methods)
-            await respond.send_error(
-                send, WrongMethodError(f"this path takes {allowed}"), {b"allow": ", ".join(methods).encode()}
-            )
+        if scope["method"] in methods:
+            await serve(scope, receive, send)
             return
-        call = Call(self._parts, self.running, scope, receive, send)
-        await call.run(partial(serve, call))
+        error = WrongMethodError(f"this path takes {' or '.join(methods)}")
+        await respond.send_error(send, error, {b"allow": ", ".join(methods).encode()})
 
-    def _find(self, path: str) -> tuple[tuple[str, ...], Serving] | None:
+    def _find(self, path: str) -> tuple[tuple[str, ...], AsgiApp] | None:
         """Methods of a path, and what serves it; None where it is not one of the data plane's."""
         api = _APIS.get(path)
         if api is not None:
-            return _POST, lambda call: OutputCall(call, api).serve()
+            return _POST, self._serve(lambda call: OutputCall(call, api).serve())
+        if path == "/v1/explain":
+            return _POST, partial(serve_dry_run, self._parts)
         if path == "/open_session":
-            return _POST, lambda call: OpenSession(call, self._opening).serve()
+            return _POST, self._serve(lambda call: OpenSession(call, self._opening).serve())
         if path == "/close_session":
-            return _POST, close_session
+            return _POST, self._serve(close_session)
         response = find_response_path(path)
         if response is None:
             return None
         response_id, is_cancel = response
-        return _POST if is_cancel else ("GET", "DELETE"), lambda call: use_response(call, response_id)
+        return _POST if is_cancel else ("GET", "DELETE"), self._serve(lambda call: use_response(call, response_id))
+
+    def _serve(self, serve: Serving) -> AsgiApp:
+        def run(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
+            call = Call(self._parts, self.running, scope, receive, send)
+            return call.run(partial(serve, call))
+
+        return run

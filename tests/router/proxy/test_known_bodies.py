@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from router.errors import RequestError
 from router.proxy import known_bodies
 from router.proxy.api import Api
-from router.proxy.body import RequestBody, _decode_members
+from router.proxy.body import RequestBody, decode_members
 from router.proxy.known_bodies import KnownBodies
 
 TEXT = "words " * 3_000
@@ -35,7 +35,7 @@ class Counting:
 
     def __call__(self, data):
         self.sizes.append(len(data))
-        return _decode_members(data)
+        return decode_members(data)
 
 
 @pytest.mark.parametrize("spaced", [False, True])
@@ -44,7 +44,7 @@ def test_only_what_is_new_is_looked_over(spaced):
     messages = FIRST
     for _ in range(5):
         body = encode(messages, spaced=spaced, tail={"tools": [], "stream": True})
-        assert plain(known.decode(body, counting)) == plain(_decode_members(body))
+        assert plain(known.decode(body, counting)) == plain(decode_members(body))
         messages = messages + MORE
     assert counting.sizes[0] > len(TEXT)
     assert max(counting.sizes[1:]) < 400
@@ -53,7 +53,7 @@ def test_only_what_is_new_is_looked_over(spaced):
 def test_a_body_that_parts_earlier_is_looked_over_in_full():
     known, counting = KnownBodies(), Counting()
     for body in (encode(FIRST), encode([{**FIRST[0], "content": "x" + TEXT}, *FIRST[1:], *MORE])):
-        assert plain(known.decode(body, counting)) == plain(_decode_members(body))
+        assert plain(known.decode(body, counting)) == plain(decode_members(body))
     assert min(counting.sizes) > len(TEXT)
 
 
@@ -81,7 +81,7 @@ JUNK = st.sampled_from(
 def test_whatever_follows_comes_out_as_without_memory(rest, other):
     known = KnownBodies()
     first = encode(FIRST)
-    known.decode(first, _decode_members)
+    known.decode(first, decode_members)
     for body in (first[:-2] + rest, first[:-2] + other, first[:-2] + other + rest):
         assert outcome(body, known) == outcome(body, None)
 
@@ -106,6 +106,6 @@ def test_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(known_bodies, "MIN_MESSAGES_BYTES", 10)
     known = KnownBodies(max_bodies=5)
     for number in range(30):
-        known.decode(encode([{"role": "user", "content": f"{number}" * 20}]), _decode_members)
+        known.decode(encode([{"role": "user", "content": f"{number}" * 20}]), decode_members)
         assert len(known) <= 5
     assert sum(len(one.by_digest) for one in known._beginnings.values()) == 5
