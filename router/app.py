@@ -6,7 +6,8 @@ of every worker, requests; and back in the other order.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from secrets import randbits
@@ -41,14 +42,16 @@ _log = logging.getLogger("dovecote.app")
 class Router:
     """A router as one ASGI application, with its parts in reach of those who embed it."""
 
-    def __init__(self, config: FleetConfig, *, rng_seed: int = 0) -> None:
+    def __init__(self, config: FleetConfig, *, rng_seed: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         """Make every part; nothing runs before the lifespan starts.
 
         Args:
             config: The fleet.
             rng_seed: Seed of tie-breaks.
+            clock: Seconds of all that is placed and timed.
         """
         self.config = config
+        self._clock = clock
         self.metrics = RouterMetrics()
         self.events = EventFeed(
             make_index(name_key=randbits(64)),
@@ -68,7 +71,12 @@ class Router:
         )
         self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
         self.fleet = FleetWatch(
-            config, placer=self.placer, events=self.events, prompts=self.prompts, agreement=self.agreement
+            config,
+            placer=self.placer,
+            events=self.events,
+            prompts=self.prompts,
+            agreement=self.agreement,
+            clock=clock,
         )
         self._upstream = _LateUpstream()
         self.control: FastAPI = build_control_app(
@@ -79,6 +87,7 @@ class Router:
             read_inflight=self._count_running,
             read_agreement=self.agreement.find,
             lifespan=self._live,
+            clock=clock,
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
@@ -120,6 +129,7 @@ class Router:
             upstream=self._upstream,
             metrics=self.metrics,
             limits=limits,
+            clock=self._clock,
             agreement=self.agreement,
         )
 

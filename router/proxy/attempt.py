@@ -6,8 +6,6 @@ every path and from `finally`; the first call counts.
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
 
 from prefix_index import BlockChain
 from prefix_index.trust import Trust
@@ -69,11 +67,10 @@ class Attempt:
         asked: Asked,
         *,
         arrived_s: float,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._parts = parts
         self._running = running
-        self._clock = clock
+        self._clock = parts.clock
         self._asked = asked
         self._request_id = asked.request_id
         self._prompt = asked.prompt
@@ -93,7 +90,7 @@ class Attempt:
         started_s = self._clock()
         arrival = arrive(self._parts, self._asked, excluded=self._excluded, now_s=started_s)
         (instruction,) = self._parts.placer.handle(arrival)
-        self._parts.metrics.decision.observe(self._clock() - started_s)
+        self._parts.metrics.decision.observe(max(0.0, self._clock() - started_s))
         if isinstance(instruction, Reject):
             raise refusal(instruction, self._asked.model, self._parts)
         return self._start(instruction)
@@ -114,7 +111,7 @@ class Attempt:
     def see_first_output(self) -> None:
         """The model's first output came."""
         now_s = self._clock()
-        self._parts.metrics.ttft.observe(now_s - self._arrived_s)
+        self._parts.metrics.ttft.observe(max(0.0, now_s - self._arrived_s))
         self._parts.placer.handle(FirstToken(now_s=now_s, request_id=self._request_id))
 
     def see_progress(self, output_tokens: int) -> None:
@@ -223,7 +220,7 @@ class Attempt:
             self._conclude(target, prediction, actual_tokens, raced=False)
             return
         until_s = (now_s if self._first_byte_s is None else self._first_byte_s) + EVENT_DELAY_S
-        wait_s = max(0.0, until_s - now_s)
+        wait_s = min(max(0.0, until_s - now_s), EVENT_DELAY_S)
         asyncio.get_running_loop().call_later(
             wait_s, self._judge_difference, target, prediction, actual_tokens, until_s
         )

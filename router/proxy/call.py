@@ -8,7 +8,6 @@ import asyncio
 import logging
 import re
 import secrets
-import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from typing import Any
@@ -58,7 +57,7 @@ class Call:
         self.headers: Headers = list(scope["headers"])
         self.receive = receive
         self.send = send
-        self.arrived_s = time.monotonic()
+        self.arrived_s = parts.clock()
         self.request_id = self._choose_id()
         #: The router's own lines of the answer.
         self.own_headers = {b"x-request-id": self.request_id.encode()}
@@ -194,7 +193,7 @@ class Call:
 
     def _count(self, outcome: RequestOutcome) -> None:
         metrics = self.parts.metrics
-        duration_s = time.monotonic() - self.arrived_s
+        duration_s = max(0.0, self.parts.clock() - self.arrived_s)
         metrics.requests.labels(outcome.value).inc()
         metrics.duration.observe(duration_s)
         if _log.isEnabledFor(logging.INFO):

@@ -6,7 +6,6 @@ preparing a prompt keeps of any.
 """
 
 import logging
-import time
 from typing import Annotated, Any
 
 import msgspec
@@ -85,7 +84,7 @@ async def serve_dry_run(parts: ProxyParts, scope: Scope, receive: Receive, send:
 async def _explain(parts: ProxyParts, headers: Headers, data: bytes) -> dict[str, Any]:
     names = decode_members(data).keys()
     if "prompt_tokens" in names:
-        arrival = _read_counts(data).to_arrival(time.monotonic())
+        arrival = _read_counts(data).to_arrival(parts.clock())
         return {"dry_run": True, "decision": parts.placer.explain(arrival).to_json()}
     api = _find_api(names)
     body = RequestBody(data, api=api)
@@ -96,7 +95,7 @@ async def _explain(parts: ProxyParts, headers: Headers, data: bytes) -> dict[str
         session = parts.fingerprints.find(asked.prompt.head_hashes, asked.prompt.prompt_tokens)
         source = "none" if session is None else "fingerprint"
         asked = msgspec.structs.replace(asked, session=session)
-    decision = parts.placer.explain(arrive(parts, asked, now_s=time.monotonic()))
+    decision = parts.placer.explain(arrive(parts, asked, now_s=parts.clock()))
     return {
         "dry_run": True,
         "path": api.value,

@@ -4,7 +4,6 @@ A session is opened on a rank that placement chooses and stays there. All other 
 they name, or are refused; none is sent anywhere else.
 """
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +22,7 @@ from router.proxy.headers import text_headers
 from router.proxy.interrupt import ExchangeWatch
 from router.proxy.kept import check_id, check_path_id, is_id, name_response, name_session
 from router.proxy.ports import ProxyParts
-from router.proxy.refusal import state_refusal
+from router.proxy.refusal import no_worker, state_refusal
 from router.proxy.relay import Relay, Relayed, Witness
 from router.proxy.upstream import Exchange
 from router.sessions.identity import find_session
@@ -136,6 +135,8 @@ class UseKept:
         """The rank that keeps it. What nobody has heard of is at home where there is one worker only."""
         placer = self._parts.placer
         pin = placer.pins.find(self._name, placer.clock.now_s)
+        if not len(placer.fleet):
+            raise no_worker(self._parts)
         if pin is None:
             targets = [rank.facts.target for rank in placer.fleet.ranks()]
             if len({target.worker for target in targets}) != 1:
@@ -165,7 +166,7 @@ class UseKept:
     def _see(self, status: int, _body: bytes) -> None:
         if self._drops and status < 300:
             placer = self._parts.placer
-            placer.handle(StateDropped(now_s=time.monotonic(), name=self._name))
+            placer.handle(StateDropped(now_s=self._parts.clock(), name=self._name))
 
 
 class _Bystander:

@@ -1,7 +1,5 @@
 """A request for output: read, placed, forwarded, carried back."""
 
-import time
-
 import msgspec
 
 from router.metrics import RequestOutcome
@@ -35,9 +33,9 @@ class OutputCall:
 
     async def _ask(self, body: RequestBody) -> Asked:
         check_model(self._parts, body.model)
-        started_s = time.monotonic()
+        started_s = self._parts.clock()
         asked = await prepare(self._parts, body, self._call.headers, self._call.request_id)
-        self._parts.metrics.prompt_preparation.observe(time.monotonic() - started_s)
+        self._parts.metrics.prompt_preparation.observe(max(0.0, self._parts.clock() - started_s))
         if asked.session is not None:
             return asked
         session = self._parts.fingerprints.identify(asked.prompt.head_hashes, asked.prompt.prompt_tokens)

@@ -1,6 +1,7 @@
 """What the data plane needs of the other parts, and nothing more. The composition root fills these in."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -91,6 +92,8 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     upstream: Upstream
     metrics: RouterMetrics
     limits: ProxyLimits
+    #: Seconds of all that is placed and timed.
+    clock: Callable[[], float] = time.monotonic
     #: Whether predictions and answers agree, a rank.
     agreement: Agreement = msgspec.field(default_factory=Agreement)
     #: Beginnings of bodies that were checked.

@@ -39,6 +39,11 @@ def refusal(reject: Reject, model: str | None, parts: ProxyParts) -> DovecoteErr
         return DuplicateRequestError("a request of this id is still running")
     if reject.reason is RejectReason.ALL_UNHEALTHY:
         return AllUnhealthyError(f"no worker that serves this model is healthy ({_count(parts)}); try again soon")
+    return no_worker(parts)
+
+
+def no_worker(parts: ProxyParts) -> FleetError:
+    """The error where there is no rank at all."""
     return FleetError(f"no worker can take the request ({_count(parts)}); try again soon")
 
 

@@ -4,7 +4,7 @@ import json
 from itertools import count
 
 from aiohttp import web
-from fake_engine import DONE, MODEL, WHOLE, FakeEngine, chunk, event, open_stream
+from fake_engine import MODEL, WHOLE, FakeEngine, event, open_stream
 
 USAGE = {"input_tokens": 9, "input_tokens_details": {"cached_tokens": 4}, "output_tokens": 2, "total_tokens": 11}
 _NUMBERS = count(1)
@@ -118,6 +118,3 @@ async def stream_response(engine, request, response):
     for piece in pieces + (usual if engine.stream_end is None else engine.stream_end):
         await stream.write(piece)
     return stream
-
-
-__all__ = ["DONE", "USAGE", "KeepingEngine", "chunk", "named"]
