@@ -92,6 +92,10 @@ class Router:
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
         self._app = HotRoutes(self._proxy_parts(), self.control)
+        self._show_metrics()
+
+    def _show_metrics(self) -> None:
+        """What the metrics page reads of the parts at each scrape."""
         self.metrics.watch_streams(self.events.to_views)
         self.metrics.watch_inflight(self._count_running)
         self.metrics.watch_agreement(self.agreement.find_all)
