@@ -174,6 +174,7 @@ def _make_settings(config: FleetConfig) -> PlacerSettings:
         home_idle_ttl_s=config.sessions.idle_ttl_s,
         max_homes=config.sessions.max_sessions,
         max_decisions=config.limits.decisions,
+        shadow_timer=time.perf_counter,
         limits=tuple(
             RequestLimit(workers=frozenset(map(WorkerId, limit.workers)), max_requests=limit.max_requests)
             for limit in config.admission

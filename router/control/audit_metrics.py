@@ -87,7 +87,7 @@ def _tell_shadow(audit: Audit) -> Iterator[Metric]:
     choices = CounterMetricFamily(
         PREFIX + "shadow_choices", "Choices of the second policy, by how they relate to the first.", labels=("result",)
     )
-    for result in ("agreed", "differed", "failed"):
+    for result in ("agreed", "differed", "failed", "skipped"):
         choices.add_metric((result,), getattr(audit.shadow, result))
     yield choices
     yield _histogram(

@@ -81,11 +81,14 @@ class Placer:
 
     def change_policy(self, policy: Policy, shadow: Policy | None = None) -> None:
         """Another policy from the next request on; what is charged stays charged."""
-        self._chooser = self._ask_with(policy, is_exhaustive=self._settings.is_exhaustive)
-        self._shadow = None
+        # All that can fail comes first: a policy is changed whole or not at all.
+        is_exhaustive, judge = self._settings.is_exhaustive, None
+        chooser = self._ask_with(policy, is_exhaustive=is_exhaustive)
         if shadow is not None:
-            self._shadow = Shadow(self._ask_with(shadow, is_exhaustive=True), self.decisions.audit)
-        self._following = Following(policy, shadow)
+            asked = self._ask_with(shadow, is_exhaustive=is_exhaustive)
+            judge = Shadow(asked, self.decisions.audit, self._settings.shadow_timer)
+        following = Following(policy, shadow)
+        self._chooser, self._shadow, self._following = chooser, judge, following
         self._bounded = policy if isinstance(policy, BoundedPolicy) else None
         self._costs = policy.coefficients
         self._books.change_policy(policy.coefficients)
@@ -149,8 +152,9 @@ class Placer:
         self._following.arrive(arrival)
         answer = self._chooser.answer(question)
         decision = self._tell(self._chooser, arrival, question, answer, home)
-        if self._shadow is not None:
-            decision = decision.with_shadow(self._shadow.judge(question, self.policy, answer))
+        opinion = None if self._shadow is None else self._shadow.judge(question, self.policy, answer)
+        if opinion is not None:
+            decision = decision.with_shadow(opinion)
         self.ignored.failed_choices += answer.failure is not None
         self._charge(arrival, question, answer)
         self.decisions.store(decision)
