@@ -89,14 +89,15 @@ class Simulation:
         """
         for due_s, place in self._loop.roots():
             self._push(due_s, _Kind.DUE, place)
-        while self._queue:
-            self.now_s, kind, _, item = heapq.heappop(self._queue)
-            if not isinstance(item, SimRank):
+        queue, pop, begins = self._queue, heapq.heappop, _Kind.BEGIN
+        while queue:
+            self.now_s, kind, _, item = pop(queue)
+            if isinstance(item, int):
                 self._send(item)
-            elif kind is _Kind.BEGIN and item.ends_s is None:
-                self._begin(item)
             elif item.ends_s == self.now_s:
                 self._finish(item)
+            elif kind is begins and item.ends_s is None:
+                self._begin(item)
         if len(self.served) != len(self._requests):
             raise RefusedError(f"{len(self._requests) - len(self.served)} requests wait for what never comes")
         return [self.served[place] for place in range(len(self._requests))]

@@ -7,7 +7,7 @@ Events carry the first 8 bytes as a signed integer; chaining always uses the who
 from collections.abc import Sequence
 from hashlib import sha256
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, cast
 
 from engine_shim.engine.cache.token_bytes import TOKEN_BYTES, pack_tokens, unpack_tokens
 
@@ -111,7 +111,7 @@ class NamedPages:
 
     def event_hashes(self, names: Sequence[PageName]) -> tuple[int, ...]:
         """The ids."""
-        return tuple(map(int, names))
+        return tuple(cast("Sequence[int]", names))
 
     def event_tokens(self, names: Sequence[PageName], token_bytes: bytes | bytearray) -> tuple[int, ...]:  # noqa: ARG002
         """The ids once more."""

@@ -149,19 +149,21 @@ class RadixTree:
     def evict(self, wanted_pages: int) -> list[int]:
         """Drop up to `wanted_pages` unheld pages, the longest unused leaves first, each from its end."""
         dropped: list[int] = []
-        while self._evictable and len(dropped) < wanted_pages:
+        while self._evictable and wanted_pages:
             last_used, _, leaf = heapq.heappop(self._evictable)
-            if not leaf.is_evictable or leaf.last_used != last_used:
+            if leaf.last_used != last_used or not leaf.is_evictable:
                 continue
-            count = min(wanted_pages - len(dropped), len(leaf.pages))
-            if count == len(leaf.pages):
+            count = min(wanted_pages, len(leaf.pages))
+            is_whole = count == len(leaf.pages)
+            if is_whole:
                 self._detach(leaf)
             pages, digests = leaf.cut_tail(count, self._page_tokens)
             self._deltas.removed(digests)
             self.total_pages -= count
             self.unheld_pages -= count
+            wanted_pages -= count
             dropped += pages
-            if leaf.pages:
+            if not is_whole:
                 self._push_evictable(leaf)
         return dropped
 
