@@ -45,14 +45,12 @@ class PageAllocator:
         return taken
 
     def give_back(self, pages: Sequence[int]) -> None:
-        """Make pages free; raises `ValueError`, and changes nothing, where one is free already."""
-        marked = self._marked
-        if not marked.isdisjoint(pages):
-            raise ValueError(f"page {next(filter(marked.__contains__, pages))} is free already")
-        marked.update(pages)
-        if len(marked) != len(self._free) + len(pages):
-            marked.difference_update(pages)
-            raise ValueError(f"of {len(pages)} pages given back, one is named twice")
+        """Make pages free; raises `ValueError`, and changes nothing, where one is free already or named twice."""
+        self._marked.update(pages)
+        if len(self._marked) != len(self._free) + len(pages):
+            self._marked = set(self._free)
+            twice = [page for page in pages if page in self._marked]
+            raise ValueError(f"page {twice[0]} is free already" if twice else f"a page twice among {len(pages)}")
         self._free += pages
 
     def is_free(self, page: int) -> bool:
