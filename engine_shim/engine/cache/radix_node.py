@@ -90,9 +90,8 @@ class RadixNode:
         upper.children[self.first_page_key(page_tokens)] = self
         return upper
 
-    def cut_tail(self, pages: int, page_tokens: int) -> tuple[list[int], list[PageName]]:
-        """Drop the last `pages` pages; returns them and their digests, in order."""
-        kept = len(self.pages) - pages
-        dropped = self.pages[kept:], self.digests[kept:]
-        del self.pages[kept:], self.digests[kept:], self.token_bytes[kept * page_tokens * TOKEN_BYTES :]
+    def cut_tail(self, pages: int, page_bytes: int) -> tuple[list[int], list[PageName]]:
+        """Drop the last `pages` pages, at least one; returns them and their digests, in order."""
+        dropped = self.pages[-pages:], self.digests[-pages:]
+        del self.pages[-pages:], self.digests[-pages:], self.token_bytes[-pages * page_bytes :]
         return dropped

@@ -150,21 +150,22 @@ class RadixTree:
         """Drop up to `wanted_pages` unheld pages, the longest unused leaves first, each from its end."""
         dropped: list[int] = []
         while self._evictable and wanted_pages:
-            last_used, _, leaf = heapq.heappop(self._evictable)
+            last_used, _, leaf = self._evictable[0]
             if leaf.last_used != last_used or not leaf.is_evictable:
+                heapq.heappop(self._evictable)
                 continue
             count = min(wanted_pages, len(leaf.pages))
-            is_whole = count == len(leaf.pages)
-            if is_whole:
+            # What is left of a leaf stays first in line.
+            if count == len(leaf.pages):
+                heapq.heappop(self._evictable)
                 self._detach(leaf)
-            pages, digests = leaf.cut_tail(count, self._page_tokens)
+            pages, digests = leaf.cut_tail(count, self._page_bytes)
             self._deltas.removed(digests)
             self.total_pages -= count
             self.unheld_pages -= count
             wanted_pages -= count
             dropped += pages
-            if not is_whole:
-                self._push_evictable(leaf)
+        return dropped
         return dropped
 
     def clear(self) -> list[int]:
