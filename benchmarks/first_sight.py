@@ -8,11 +8,11 @@ from typing import Any
 
 from benchmarks.talk import Talk
 from benchmarks.timing import describe_times
+from router.collector import keep_for_good
 from router.prompt import ModelPrompts, PromptCatalogue, Prompter
 from router.proxy.api import Api
 from router.proxy.body import RequestBody
 from router.proxy.known_bodies import KnownBodies
-from router.server import keep_for_good
 
 BLOCK_TOKENS = 16
 #: Between two small requests.

@@ -137,6 +137,10 @@ class Router:
             agreement=self.agreement,
         )
 
+    def count_running(self) -> int:
+        """Requests that are placed and not ended."""
+        return sum(self._app.running.count().values())
+
     def _count_running(self) -> dict[Any, int]:
         known = {target: 0 for worker in self.fleet.workers.values() for target in worker.targets}
         return known | self._app.running.count()

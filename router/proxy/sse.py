@@ -70,6 +70,7 @@ class StreamScanner:
         self.has_error = False
         #: What the engine calls its answer, where it is a response that it may keep.
         self.response_id: str | None = None
+        self._is_response = False
         self._choices = choices
         self._finished: set[int] = set()
         self._drops = drop_usage_chunk and not is_opaque
@@ -94,7 +95,7 @@ class StreamScanner:
         """Read one piece; the result is what to forward now, possibly nothing yet."""
         if self.is_opaque:
             return piece
-        if self.has_output and not self._tail and piece.endswith(b"\n\n") and _is_plain(piece):
+        if self.has_output and not self._tail and piece.endswith(b"\n\n") and self._is_plain(piece):
             self.output_chunks += piece.count(b"\n\n")
             return piece
         data, sent = self._tail + piece, self._sent_bytes
@@ -121,9 +122,20 @@ class StreamScanner:
         self._sent_bytes = len(self._tail)
         return data
 
+    def _is_plain(self, events: bytes) -> bool:
+        """Whether these events can only be further output: no end, no usage, no error among them."""
+        return (
+            events.count(b'"finish_reason"')
+            == events.count(b'"finish_reason":null') + events.count(b'"finish_reason": null')
+            and b'"usage"' not in events
+            and b"[DONE]" not in events
+            and b'"error"' not in events
+            and not (self._is_response and b'"response"' in events)
+        )
+
     def _read_events(self, events: bytes) -> bytes:
         """Read complete events; gives those to forward."""
-        if not self._skips_event and self.has_output and _is_plain(events):
+        if not self._skips_event and self.has_output and self._is_plain(events):
             self.output_chunks += events.count(b"\n\n") + events.count(b"\n\r\n")
             return events
         kept, start = [], 0
@@ -170,6 +182,7 @@ class StreamScanner:
         kind, response = event.get("type"), event.get("response")
         if not isinstance(kind, str):
             return
+        self._is_response = True
         if isinstance(response, dict):
             self.response_id = self.response_id or (response["id"] if is_id(response.get("id")) else None)
             self.usage = read_usage(response.get("usage")) or self.usage
@@ -195,18 +208,6 @@ def _last_event_end(data: bytes) -> int:
     end = data.rfind(b"\n\n") + 2
     crlf = data.rfind(b"\n\r\n") + 3
     return max(end if end > 1 else 0, crlf if crlf > 2 else 0)
-
-
-def _is_plain(events: bytes) -> bool:
-    """Whether these events can only be further output: no end, no usage, no error among them."""
-    return (
-        events.count(b'"finish_reason"')
-        == events.count(b'"finish_reason":null') + events.count(b'"finish_reason": null')
-        and b'"usage"' not in events
-        and b'"response"' not in events
-        and b"[DONE]" not in events
-        and b'"error"' not in events
-    )
 
 
 def _event_data(event: bytes) -> bytes:
