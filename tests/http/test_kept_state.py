@@ -314,7 +314,7 @@ async def test_an_engine_cannot_be_made_to_take_over_a_name_of_another(fleet):
     first, name = await begin(client)
     for engine in engines:
         engine.respond = lambda _fields: {"id": name, "object": "response"}
-    assert {where(await ask(client)) for _ in range(3)} > {where(first)}
+    assert where(first) not in {where(await ask(client)) for _ in range(2)}
     for _ in range(3):
         follow_up = await ask(client, previous_response_id=name)
         assert where(follow_up) == where(first)
