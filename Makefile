@@ -34,10 +34,12 @@ format:
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
+# What the simulator measures goes by hand, see docs/benchmarks.md. `make bench ARGS=--quick` is a try of two minutes.
 bench:
 	@scripts/setup test
-	.venv/bin/python -m benchmarks.index --json
-	.venv/bin/python -m benchmarks.proxy --json
+	@for subject in index turn snapshot decision shadow proxy; do \
+	  echo "benchmarks.$$subject"; .venv/bin/python -m benchmarks.$$subject --json $(ARGS) || exit 1; done
+	.venv/bin/python -m benchmarks.tables
 
 serve:
 	@scripts/setup demo

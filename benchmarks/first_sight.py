@@ -8,10 +8,11 @@ from typing import Any
 
 from benchmarks.talk import Talk
 from benchmarks.timing import describe_times
+from router.collector import keep_for_good
 from router.prompt import ModelPrompts, PromptCatalogue, Prompter
+from router.proxy.api import Api
 from router.proxy.body import RequestBody
 from router.proxy.known_bodies import KnownBodies
-from router.server import keep_for_good
 
 BLOCK_TOKENS = 16
 #: Between two small requests.
@@ -28,7 +29,7 @@ def make_catalogue(prompter: Prompter) -> PromptCatalogue:
 
 async def prepare(catalogue: PromptCatalogue, data: bytes, bodies: KnownBodies | None = None) -> int:
     """A body in memory to its block hashes; the prompt's length in tokens."""
-    body = RequestBody(data, is_chat=True, known=bodies)
+    body = RequestBody(data, api=Api.CHAT, known=bodies)
     prepared = await catalogue.prepare(body.model, body.prompt_input, len(data))
     if not prepared.chains:
         raise RuntimeError(f"no chain: {prepared.uncredited}")

@@ -27,9 +27,10 @@ from benchmarks.run_facts import SEED, describe_run, finish, make_parser, progre
 from benchmarks.talk import CALL_TOKENS, Talk
 from benchmarks.timing import describe_times
 from prefix_index import block_hashes
+from router.collector import keep_for_good
 from router.prompt import Prompter
 from router.proxy.known_bodies import KnownBodies
-from router.server import SWITCH_INTERVAL_S, keep_for_good
+from router.server import SWITCH_INTERVAL_S
 from wire.block_hash import namespace_seed
 
 KNOWN_TOKENS = 100_000

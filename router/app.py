@@ -6,7 +6,8 @@ of every worker, requests; and back in the other order.
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator
+import time
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from secrets import randbits
@@ -41,14 +42,16 @@ _log = logging.getLogger("dovecote.app")
 class Router:
     """A router as one ASGI application, with its parts in reach of those who embed it."""
 
-    def __init__(self, config: FleetConfig, *, rng_seed: int = 0) -> None:
+    def __init__(self, config: FleetConfig, *, rng_seed: int = 0, clock: Callable[[], float] = time.monotonic) -> None:
         """Make every part; nothing runs before the lifespan starts.
 
         Args:
             config: The fleet.
             rng_seed: Seed of tie-breaks.
+            clock: Seconds of all that is placed and timed.
         """
         self.config = config
+        self._clock = clock
         self.metrics = RouterMetrics()
         self.events = EventFeed(
             make_index(name_key=randbits(64)),
@@ -68,7 +71,12 @@ class Router:
         )
         self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
         self.fleet = FleetWatch(
-            config, placer=self.placer, events=self.events, prompts=self.prompts, agreement=self.agreement
+            config,
+            placer=self.placer,
+            events=self.events,
+            prompts=self.prompts,
+            agreement=self.agreement,
+            clock=clock,
         )
         self._upstream = _LateUpstream()
         self.control: FastAPI = build_control_app(
@@ -79,10 +87,15 @@ class Router:
             read_inflight=self._count_running,
             read_agreement=self.agreement.find,
             lifespan=self._live,
+            clock=clock,
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
-        self.control.include_router(build_policy_routes(self.placer, self.policy_file))
+        self.control.include_router(build_policy_routes(self.policy_file))
         self._app = HotRoutes(self._proxy_parts(), self.control)
+        self._show_metrics()
+
+    def _show_metrics(self) -> None:
+        """What the metrics page reads of the parts at each scrape."""
         self.metrics.watch_streams(self.events.to_views)
         self.metrics.watch_inflight(self._count_running)
         self.metrics.watch_agreement(self.agreement.find_all)
@@ -91,6 +104,7 @@ class Router:
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
         )
+        self.metrics.kept_states.set_function(lambda: len(self.placer.pins))
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
         self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes)
 
@@ -119,8 +133,13 @@ class Router:
             upstream=self._upstream,
             metrics=self.metrics,
             limits=limits,
+            clock=self._clock,
             agreement=self.agreement,
         )
+
+    def count_running(self) -> int:
+        """Requests that are placed and not ended."""
+        return sum(self._app.running.count().values())
 
     def _count_running(self) -> dict[Any, int]:
         known = {target: 0 for worker in self.fleet.workers.values() for target in worker.targets}
@@ -159,6 +178,7 @@ def _make_settings(config: FleetConfig) -> PlacerSettings:
         home_idle_ttl_s=config.sessions.idle_ttl_s,
         max_homes=config.sessions.max_sessions,
         max_decisions=config.limits.decisions,
+        shadow_timer=time.perf_counter,
         limits=tuple(
             RequestLimit(workers=frozenset(map(WorkerId, limit.workers)), max_requests=limit.max_requests)
             for limit in config.admission
@@ -172,8 +192,10 @@ class _LateUpstream:
     def __init__(self) -> None:
         self.inner: Upstream | None = None
 
-    async def open(self, url: str, headers: list[tuple[bytes, bytes]], body: bytes) -> Exchange:
+    async def open(
+        self, url: str, headers: list[tuple[bytes, bytes]], body: bytes, *, method: str = "POST"
+    ) -> Exchange:
         """See `Upstream.open`."""
         if self.inner is None:
             raise RuntimeError("the router's lifespan has not started")
-        return await self.inner.open(url, headers, body)
+        return await self.inner.open(url, headers, body, method=method)

@@ -10,11 +10,13 @@ from enum import StrEnum
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from prefix_index.trust import Trust
+from router.collector import PauseLog
 from router.fleet.agreement import Disagreement
+from router.placement.audit import Histogram as Sums
 from wire.ids import Target, WorkerId
 
 PREFIX = "dovecote_router_"
@@ -106,6 +108,9 @@ class RouterMetrics:
         self.upstream_errors = self._counter("upstream_errors", "Failures of workers.", ("worker", "reason"))
         self.retries = self._counter("retries", "Requests sent to a second rank after a failed connection.", ())
         self._of_rank: dict[Target, RankMetrics] = {}
+        self.kept_states = Gauge(
+            PREFIX + "kept_states", "Stored responses and sessions whose engine is known.", registry=self.registry
+        )
         self.prompt_cache_tokens = Gauge(
             PREFIX + "prompt_cache_tokens", "Tokens held for incremental tokenization.", registry=self.registry
         )
@@ -147,6 +152,10 @@ class RouterMetrics:
         """Show each worker's health; `read` is called at each scrape."""
         self.registry.register(_HealthCollector(read))
 
+    def watch_collector(self, pauses: PauseLog) -> None:
+        """Show how long the interpreter's collector stopped everything."""
+        self.registry.register(_PauseCollector(pauses))
+
     def to_text(self) -> bytes:
         """The page a Prometheus server scrapes."""
         return generate_latest(self.registry)
@@ -155,6 +164,24 @@ class RouterMetrics:
 def rank_labels(target: Target) -> tuple[str, str]:
     """Label values of a rank, in the order of `RANK`."""
     return target.worker, str(target.dp_rank)
+
+
+def histogram_family(name: str, text: str, histogram: Sums) -> Metric:
+    """Counts as Prometheus wants them: each with all below."""
+    buckets, total = [], 0
+    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
+        total += count
+        buckets.append((bound, float(total)))
+    return HistogramMetricFamily(PREFIX + name, text, buckets=buckets, sum_value=histogram.sum)
+
+
+class _PauseCollector(Collector):
+    def __init__(self, pauses: PauseLog) -> None:
+        self._pauses = pauses
+
+    def collect(self) -> Iterator[Metric]:
+        text = "How long the interpreter's collector of garbage stopped everything."
+        yield histogram_family("collector_pause_seconds", text, self._pauses.pauses_s)
 
 
 class _StreamCollector(Collector):

@@ -12,6 +12,7 @@ import sys
 import uvicorn
 
 from router.app import Router
+from router.collector import IdleCollector, PauseLog, keep_for_good, leave_oldest_alone
 from router.config import FleetConfig
 
 #: How long running requests may take to end after a signal.
@@ -26,23 +27,25 @@ LOG_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 class _AnnouncingServer(uvicorn.Server):
     """Says where it listens once it does."""
 
-    def __init__(self, config: uvicorn.Config, address: str) -> None:
+    def __init__(self, config: uvicorn.Config, address: str, collector: IdleCollector) -> None:
         super().__init__(config)
         self._address = address
+        self._collector = collector
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
         await super().startup(sockets)
         if self.started:
             keep_for_good()
+            leave_oldest_alone()
+            self._collector.start()
             sys.stdout.write(f"listening on {self._address}\n")
             sys.stdout.flush()
 
-
-def keep_for_good() -> None:
-    """Leave what stands now (code, tokenizers, templates) out of later collections, which stop every request."""
-    gc.collect()
-    gc.freeze()
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn."""
+        await self._collector.stop()
+        await super().shutdown(sockets)
 
 
 def serve_router(config: FleetConfig, log_level: str) -> None:
@@ -60,7 +63,10 @@ def serve_router(config: FleetConfig, log_level: str) -> None:
     listener = bind(config.listen.host, config.listen.port)
     host, port = listener.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    server = _AnnouncingServer(uvicorn_config(Router(config), log_level), address)
+    router, pauses = Router(config), PauseLog()
+    gc.callbacks.append(pauses)
+    router.metrics.watch_collector(pauses)
+    server = _AnnouncingServer(uvicorn_config(router, log_level), address, IdleCollector(router.count_running))
     server.run(sockets=[listener])
 
 

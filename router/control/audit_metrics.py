@@ -5,14 +5,13 @@ from collections.abc import Callable, Iterator
 from prometheus_client.core import (
     CounterMetricFamily,
     GaugeMetricFamily,
-    HistogramMetricFamily,
     Metric,
 )
 from prometheus_client.registry import Collector
 
 from router.control.reload import ReloadCounts
-from router.metrics import PREFIX
-from router.placement.audit import Audit, Histogram
+from router.metrics import PREFIX, histogram_family
+from router.placement.audit import Audit
 from router.placement.placer import Placer
 
 
@@ -34,8 +33,8 @@ class AuditCollector(Collector):
         """See prometheus_client."""
         audit = self._placer.decisions.audit
         yield from _tell_classes(audit)
-        yield _histogram("ttft_ratio", "Actual over predicted time to first token.", audit.ttft_ratio)
-        yield _histogram(
+        yield histogram_family("ttft_ratio", "Actual over predicted time to first token.", audit.ttft_ratio)
+        yield histogram_family(
             "regret_seconds",
             "Seconds by which another rank was cheaper, once the real reuse was known.",
             audit.regret_s,
@@ -87,20 +86,11 @@ def _tell_shadow(audit: Audit) -> Iterator[Metric]:
     choices = CounterMetricFamily(
         PREFIX + "shadow_choices", "Choices of the second policy, by how they relate to the first.", labels=("result",)
     )
-    for result in ("agreed", "differed", "failed"):
+    for result in ("agreed", "differed", "failed", "skipped"):
         choices.add_metric((result,), getattr(audit.shadow, result))
     yield choices
-    yield _histogram(
+    yield histogram_family(
         "shadow_excess_seconds",
         "Seconds that the second policy's choice costs more by the acting policy's figures.",
         audit.shadow_excess_s,
     )
-
-
-def _histogram(name: str, text: str, histogram: Histogram) -> Metric:
-    """Counts as Prometheus wants them: each with all below."""
-    buckets, total = [], 0
-    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
-        total += count
-        buckets.append((bound, float(total)))
-    return HistogramMetricFamily(PREFIX + name, text, buckets=buckets, sum_value=histogram.sum)

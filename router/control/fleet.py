@@ -22,7 +22,7 @@ from router.control.worker import Worker
 from router.fleet.agreement import Agreement
 from router.fleet.source import RankSource
 from router.placement.placer import Placer
-from router.placement.stimuli import FleetChanged, LoadReported
+from router.placement.stimuli import FleetChanged, LoadReported, StateLost
 from router.prompt import ModelPrompts, PromptCatalogue, Prompter
 from router.prompt.loading import load_prompter
 from wire.ids import Target, WorkerId
@@ -221,6 +221,9 @@ class FleetWatch:
         if before is not None and before.start_mark != facts.start_mark:
             _log.warning("worker_restarted worker=%s", worker.id)
             self._forget_guesses(worker)
+            if facts.sidecar_url is None:
+                # A sidecar's mark is its own: the engine beside it may have gone on.
+                self._placer.handle(StateLost(now_s=self._clock(), worker=worker.id))
         try:
             await self._register_prompts(worker, client)
         except OwnLimitError:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any
 
+import msgspec
 from fastapi import APIRouter, FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
@@ -24,6 +25,8 @@ from wire.ids import RequestId, Target
 
 #: Most decisions in one answer.
 MAX_LISTED = 1_000
+#: Oldest decision whose hour is told.
+_MAX_AGE_S = 366 * 86_400.0
 _NOT_FOUND = {404: "not_found", 405: "method_not_allowed"}
 
 
@@ -36,6 +39,7 @@ def build_control_app(
     read_inflight: Callable[[], Mapping[Target, int]],
     read_agreement: Callable[[Target], Disagreement | None],
     lifespan: Any = None,
+    clock: Callable[[], float] = time.monotonic,
 ) -> FastAPI:
     """The application.
 
@@ -47,11 +51,12 @@ def build_control_app(
         read_inflight: Running requests by rank.
         read_agreement: How a rank's predictions and answers disagree; None where they do not.
         lifespan: What starts and stops with the application.
+        clock: The one that decisions were timed by.
     """
     app = FastAPI(title="Dovecote router", openapi_url=None, lifespan=lifespan)
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_bad_query)
-    app.include_router(_decision_routes(placer))
+    app.include_router(_decision_routes(placer, clock))
     app.include_router(_fleet_routes(fleet, read_streams, read_inflight, read_agreement))
 
     @app.get("/metrics")
@@ -62,31 +67,41 @@ def build_control_app(
     return app
 
 
-def _decision_routes(placer: Placer) -> APIRouter:
+def _decision_routes(placer: Placer, clock: Callable[[], float]) -> APIRouter:
     routes = APIRouter()
 
     @routes.get("/v1/decisions")
-    async def decisions(limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50) -> JSONResponse:
+    async def decisions(limit: Annotated[int, Query(ge=1, le=MAX_LISTED)] = 50) -> Response:
         """The last decisions, newest first."""
-        return JSONResponse({"decisions": [_tell(record) for record in placer.decisions.find_latest(limit)]})
+        return _answer({"decisions": [_tell(record, clock()) for record in placer.decisions.find_latest(limit)]})
 
     @routes.get("/v1/decisions/{request_id}")
-    async def decision(request_id: str) -> JSONResponse:
+    async def decision(request_id: str) -> Response:
         """One decision with every candidate's terms."""
         record = placer.decisions.find(RequestId(request_id))
         if record is None:
             message = "no decision of that request is remembered"
             return _error(404, message, param="request_id", code="decision_not_found")
-        return JSONResponse(_tell(record))
+        return _answer(_tell(record, clock()))
 
     return routes
 
 
-def _tell(record: DecisionRecord) -> dict[str, Any]:
-    """A decision with the hour of the day beside the monotonic second, which means nothing outside this process."""
+def _answer(value: object) -> Response:
+    """Plain values as JSON; figures that are none, as a broken policy makes them, are null."""
+    return Response(msgspec.json.encode(value), media_type="application/json")
+
+
+def _tell(record: DecisionRecord, now_s: float) -> dict[str, Any]:
+    """A decision with the hour of the day beside the monotonic second, which means nothing outside this process.
+
+    There is none where the clock jumped so far in between that it tells nothing.
+    """
     told = record.to_json()
-    age_s = time.monotonic() - record.decision.decided_at_s
-    told["decision"]["decided_at"] = (datetime.now(UTC) - timedelta(seconds=age_s)).isoformat(timespec="milliseconds")
+    age_s = now_s - record.decision.decided_at_s
+    known = 0.0 <= age_s <= _MAX_AGE_S
+    at = datetime.now(UTC) - timedelta(seconds=age_s) if known else None
+    told["decision"]["decided_at"] = None if at is None else at.isoformat(timespec="milliseconds")
     return told
 
 

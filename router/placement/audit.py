@@ -53,6 +53,8 @@ class ShadowSums(msgspec.Struct):
     agreed: int = 0
     differed: int = 0
     failed: int = 0
+    #: Requests that it was not asked about, because it had taken its share of the time.
+    skipped: int = 0
 
 
 class Audit:

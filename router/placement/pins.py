@@ -33,13 +33,17 @@ class Pins:
     def __len__(self) -> int:
         return len(self._pins)
 
-    def find(self, name: str, now_s: float) -> Pin | None:
-        """Where a name's state is; None where it was never seen here, or not for too long."""
+    def look_up(self, name: str, now_s: float) -> Pin | None:
+        """Where a name's state is; None where it was never seen here, or not for too long. Changes nothing."""
         pin = self._pins.get(name)
-        if pin is None or now_s - pin.last_used_s > self._idle_ttl_s:
-            return None
-        pin.last_used_s = max(pin.last_used_s, now_s)
-        self._pins.move_to_end(name)
+        return None if pin is None or now_s - pin.last_used_s > self._idle_ttl_s else pin
+
+    def find(self, name: str, now_s: float) -> Pin | None:
+        """The same for a request that uses it, which keeps the name from being forgotten."""
+        pin = self.look_up(name, now_s)
+        if pin is not None:
+            pin.last_used_s = max(pin.last_used_s, now_s)
+            self._pins.move_to_end(name)
         return pin
 
     def store(self, name: str, target: Target, now_s: float) -> None:

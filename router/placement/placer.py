@@ -24,6 +24,7 @@ from router.placement.following import Following
 from router.placement.homes import Home, is_broken, mark_chain, name_home
 from router.placement.instructions import REFUSALS, Instruction, Place, Reject, RejectReason
 from router.placement.ledger import Ledger
+from router.placement.pins import Pin
 from router.placement.question import MAX_TOKENS, Inquiry, Question, bound_tokens
 from router.placement.settings import PlacerSettings, StimulusCounts
 from router.placement.shadow import Shadow
@@ -41,6 +42,7 @@ from router.placement.stimuli import (
     RequestEnded,
     StateDropped,
     StateKept,
+    StateLost,
     Stimulus,
 )
 from router.policy.base import Policy
@@ -70,6 +72,7 @@ class Placer:
         self.fleet = self._books.fleet
         self.ledger = self._books.ledger
         self.homes = self._books.homes
+        self.pins = self._books.pins
         self.residency = self._books.residency
         self.decisions = DecisionLog(max_decisions=self._settings.max_decisions)
         self.ignored = StimulusCounts()
@@ -83,11 +86,14 @@ class Placer:
 
     def change_policy(self, policy: Policy, shadow: Policy | None = None) -> None:
         """Another policy from the next request on; what is charged stays charged."""
-        self._chooser = self._ask_with(policy, is_exhaustive=self._settings.is_exhaustive)
-        self._shadow = None
+        # All that can fail comes first: a policy is changed whole or not at all.
+        is_exhaustive, judge = self._settings.is_exhaustive, None
+        chooser = self._ask_with(policy, is_exhaustive=is_exhaustive)
         if shadow is not None:
-            self._shadow = Shadow(self._ask_with(shadow, is_exhaustive=True), self.decisions.audit)
-        self._following = Following(policy, shadow)
+            asked = self._ask_with(shadow, is_exhaustive=is_exhaustive)
+            judge = Shadow(asked, self.decisions.audit, self._settings.shadow_timer)
+        following = Following(policy, shadow)
+        self._chooser, self._shadow, self._following = chooser, judge, following
         self._bounded = policy if isinstance(policy, BoundedPolicy) else None
         self._costs = policy.coefficients
         self._books.change_policy(policy.coefficients)
@@ -121,9 +127,12 @@ class Placer:
             case FleetChanged():
                 self._change_fleet(stimulus, now_s)
             case StateKept():
-                self._books.pins.store(stimulus.name, stimulus.target, now_s)
+                self.pins.store(stimulus.name, stimulus.target, now_s)
             case StateDropped():
-                self._books.pins.remove(stimulus.name)
+                self.pins.remove(stimulus.name)
+            case StateLost():
+                ranks = (rank.facts.target for rank in self.fleet.ranks())
+                self.pins.forget_targets(target for target in ranks if target.worker == stimulus.worker)
             case PartialTold():
                 self._books.accept_partial(stimulus.partial, now_s)
             case HomeTold():
@@ -138,7 +147,8 @@ class Placer:
             return Reject(arrival.request_id, reason, self._refuse(arrival, reason))
         self._books.sweep(now_s)
         arrival, full = self._leave_out_full(arrival, now_s)
-        pools, refused = self._find_pools(arrival, full, now_s)
+        pin = None if arrival.pin is None else self.pins.find(arrival.pin, now_s)
+        pools, refused = self._find_pools(arrival, full, pin)
         if refused is not None:
             decision = self._refuse(arrival, refused)
             self.decisions.store(decision)
@@ -147,8 +157,9 @@ class Placer:
         self._following.arrive(arrival)
         answer = self._chooser.answer(question)
         decision = self._tell(self._chooser, arrival, question, answer, home)
-        if self._shadow is not None:
-            decision = decision.with_shadow(self._shadow.judge(question, self.policy, answer))
+        opinion = None if self._shadow is None else self._shadow.judge(question, self.policy, answer)
+        if opinion is not None:
+            decision = decision.with_shadow(opinion)
         self.ignored.failed_choices += answer.failure is not None
         self._charge(arrival, question, answer)
         self.decisions.store(decision)
@@ -159,7 +170,8 @@ class Placer:
         now_s = self.clock.advance(arrival.now_s)
         self._books.sweep(now_s)
         arrival, full = self._leave_out_full(arrival, now_s)
-        pools, refused = self._find_pools(arrival, full, now_s)
+        pin = None if arrival.pin is None else self.pins.look_up(arrival.pin, now_s)
+        pools, refused = self._find_pools(arrival, full, pin)
         if refused is not None:
             return self._refuse(arrival, refused)
         question, home = self._ask(arrival, pools, now_s)
@@ -177,9 +189,8 @@ class Placer:
         return msgspec.structs.replace(arrival, excluded=arrival.excluded | full), full
 
     def _find_pools(
-        self, arrival: RequestArrived, full: frozenset[Target], now_s: float
+        self, arrival: RequestArrived, full: frozenset[Target], pin: Pin | None
     ) -> tuple[tuple[Pool, ...], RejectReason | None]:
-        pin = None if arrival.pin is None else self._books.pins.find(arrival.pin, now_s)
         pools = find_pools(self._books.standings.pools, arrival, pin)
         return pools, None if pools else find_refusal(self.fleet, arrival, pin, full)
 

@@ -1,5 +1,7 @@
 """Bounds and times of placement, and the counts of what came and changed nothing."""
 
+from collections.abc import Callable
+
 import msgspec
 
 from wire.ids import WorkerId
@@ -31,6 +33,8 @@ class PlacerSettings(msgspec.Struct, frozen=True, kw_only=True):
     learn_pace: bool = True
     #: Look at every rank at each decision, though most could be passed over; the choice is the same.
     is_exhaustive: bool = False
+    #: Clock by which a second policy is kept to its share of the time; None lets it judge every request.
+    shadow_timer: Callable[[], float] | None = None
     #: What workers may have at once.
     limits: tuple[RequestLimit, ...] = ()
     #: Name of this router in the ledger, and its fencing token: it grows with each start.

@@ -1,4 +1,10 @@
-"""A second policy that scores live traffic without acting: what it would have chosen, and how much dearer that is."""
+"""A second policy that scores live traffic without acting: what it would have chosen, and how much dearer that is.
+
+It is asked within the decision, so that it sees what the acting policy saw, and its time is the request's time. So
+it is kept to a share of the time: after each answer it is left alone for a while that grows with what that took.
+"""
+
+from collections.abc import Callable
 
 from router.placement.audit import Audit
 from router.placement.chooser import Answer, Chooser
@@ -7,24 +13,53 @@ from router.placement.question import Question
 from router.placement.shortlist import BoundedPolicy
 from router.policy.base import Policy
 
+#: Most of the time that a second policy takes.
+MAX_SHARE = 0.1
+
 
 class Shadow:
     """Asks a second policy and keeps count."""
 
-    def __init__(self, chooser: Chooser, audit: Audit) -> None:
+    def __init__(self, chooser: Chooser, audit: Audit, timer: Callable[[], float] | None = None) -> None:
+        """Start with nothing taken.
+
+        Args:
+            chooser: Asks the policy.
+            audit: Where is counted.
+            timer: Tells what an answer took, in seconds; None lets the policy judge every request.
+        """
         self._chooser = chooser
         self._audit = audit
+        self._timer = timer
+        #: Placement's time from which on it may be asked again.
+        self._rests_until_s = float("-inf")
 
-    def judge(self, question: Question, acting: Policy, answer: Answer) -> Opinion:
-        """The second policy's choice beside the one that counts."""
-        other = self._chooser.answer(question)
-        if other.failure is not None:
+    def judge(self, question: Question, acting: Policy, answer: Answer) -> Opinion | None:
+        """The second policy's choice beside the one that counts; None where it is not asked, or fails."""
+        if question.now_s < self._rests_until_s:
+            self._audit.shadow.skipped += 1
+            return None
+        started_s = 0.0 if self._timer is None else self._timer()
+        try:
+            opinion = self._ask(question, acting, answer)
+        except Exception:  # noqa: BLE001 - whatever it does, the request is placed
             self._audit.shadow.failed += 1
+            opinion = None
+        if self._timer is not None:
+            taken_s = max(0.0, self._timer() - started_s)
+            self._rests_until_s = question.now_s + taken_s * (1.0 / MAX_SHARE - 1.0)
+        return opinion
+
+    def _ask(self, question: Question, acting: Policy, answer: Answer) -> Opinion:
+        other = self._chooser.answer(question)
         excess_s = None
         if isinstance(acting, BoundedPolicy):
             excess_s = _find_excess_s(acting, question, answer, other)
         target = other.choice.target
-        self._audit.record_shadow(agrees=target == answer.choice.target, excess_s=excess_s)
+        if other.failure is None:
+            self._audit.record_shadow(agrees=target == answer.choice.target, excess_s=excess_s)
+        else:
+            self._audit.shadow.failed += 1
         return Opinion(policy=self._chooser.policy.name, target=target, excess_s=excess_s)
 
 

@@ -7,7 +7,7 @@ import msgspec
 from router.fleet.rank import RankFacts
 from router.fleet.tiers import ReuseOption
 from router.placement.origins import HomeRecord, LedgerPartial
-from wire.ids import RequestId, SessionId, Target
+from wire.ids import RequestId, SessionId, Target, WorkerId
 
 
 class Outcome(StrEnum):
@@ -121,6 +121,13 @@ class StateDropped(msgspec.Struct, frozen=True, kw_only=True):
     name: str
 
 
+class StateLost(msgspec.Struct, frozen=True, kw_only=True):
+    """An engine process was replaced by another, and all that it kept is gone. Its ranks are those of the fleet."""
+
+    now_s: float
+    worker: WorkerId
+
+
 class PartialTold(msgspec.Struct, frozen=True, kw_only=True):
     """Another router told what it has placed."""
 
@@ -144,6 +151,7 @@ Stimulus = (
     | RequestEnded
     | StateKept
     | StateDropped
+    | StateLost
     | PartialTold
     | HomeTold
 )

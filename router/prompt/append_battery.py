@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from router.prompt.append import OTHER, ROLES, Appender, Message, RenderSetting, turn_traits
-from router.prompt.template import ChatTemplate, TemplateRefused
+from router.prompt.template import ChatTemplate, LimitExceeded, TemplateRefused
 
 _TOOL: dict[str, Any] = {
     "type": "function",
@@ -55,6 +55,13 @@ def try_template(template: ChatTemplate, appender: Appender, setting: RenderSett
     """Try a template with the options and the form of a setting."""
     if template.reads_clock:
         return NEVER
+    try:
+        return _try_conversations(template, appender, setting)
+    except LimitExceeded:
+        return NEVER
+
+
+def _try_conversations(template: ChatTemplate, appender: Appender, setting: RenderSetting) -> AppendRules:
     wrong: set[frozenset[str]] = set()
     tried: set[str] = set()
     for messages, tools in _iter_conversations():
@@ -88,6 +95,8 @@ def _render(
 ) -> str | None:
     try:
         return template.render(messages, tools, setting.options, form=setting.form)
+    except LimitExceeded:
+        raise
     except TemplateRefused:
         return None
 

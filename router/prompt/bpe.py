@@ -15,6 +15,7 @@ import tiktoken
 import tokenizers
 
 from router.prompt.added import changes_nothing
+from router.prompt.panics import pass_on
 
 #: Texts that lie at the edges of split patterns: blanks, contractions, digits, scripts, joiners, marks.
 _EDGES = (
@@ -40,11 +41,14 @@ class FastEncoder:
         """Ids of a text that holds no added token.
 
         Raises:
-            ValueError: The text has no UTF-8 form.
+            ValueError: The text has no UTF-8 form, or the library fails on it.
         """
         if self._normalizer is not None and not text.isascii():
             text = self._normalizer.normalize_str(text)
-        return array("I", self._encoding.encode_ordinary(text))
+        try:
+            return array("I", self._encoding.encode_ordinary(text))
+        except BaseException as error:  # noqa: BLE001  (passed on unless it is the library's)
+            pass_on(error)
 
 
 def build_fast_encoder(model: "tokenizers.Tokenizer") -> FastEncoder | str:

@@ -35,6 +35,13 @@ class ModelPrompts(msgspec.Struct, frozen=True):
     #: LoRA adapter on it, None for the base itself.
     adapter: str | None = None
 
+    def makes_the_same(self, other: "ModelPrompts") -> bool:
+        """Whether both are made of equal files for the same model."""
+        if (self.base, self.adapter) != (other.base, other.adapter):
+            return False
+        identity = self.prompter.identity
+        return self.prompter is other.prompter or (identity is not None and identity == other.prompter.identity)
+
 
 class PreparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     """What placement needs of a prompt."""
@@ -101,8 +108,10 @@ class PromptCatalogue:
         self.approximate = ApproximateReuse()
 
     def put(self, name: str, prompts: ModelPrompts) -> None:
-        """Serve a model name from now on; the first registration of a name stays."""
-        self._models.setdefault(name, prompts)
+        """Serve a model name from now on; one made of equal files stays, with what it knows."""
+        known = self._models.get(name)
+        if known is None or not prompts.makes_the_same(known):
+            self._models[name] = prompts
 
     def find(self, model: str | None) -> ModelPrompts | None:
         """How prompts of a model are made; without a name, those of the only base model there is."""
@@ -136,7 +145,7 @@ class PromptCatalogue:
         sizes = sorted(self._block_sizes())
         foresight = None if prompts is None else prompts.prompter.foresee(request, size_bytes)
         new_bytes = size_bytes if foresight is None else foresight.new_bytes
-        if new_bytes <= self._inline_bytes:
+        if new_bytes <= self._inline_bytes and not (prompts is not None and prompts.prompter.is_costly):
             return self._prepare(model, prompts, request, foresight, sizes)
         loop = asyncio.get_running_loop()
         return await loop.run_in_executor(self._threads, self._prepare, model, prompts, request, foresight, sizes)

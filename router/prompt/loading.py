@@ -1,5 +1,6 @@
 """The prompter of a tokenizer folder, by the files it holds."""
 
+import os
 from pathlib import Path
 
 from router.prompt.mistral import FILE_NAME, load_mistral
@@ -8,7 +9,7 @@ from router.prompt.prompter import Prompter
 
 def has_tokenizer(folder: Path) -> bool:
     """Whether a folder holds a tokenizer of a known kind."""
-    return (folder / "tokenizer.json").is_file() or (folder / FILE_NAME).is_file()
+    return _is_file(folder / "tokenizer.json") or _is_file(folder / FILE_NAME)
 
 
 def load_prompter(folder: Path) -> Prompter:
@@ -17,6 +18,11 @@ def load_prompter(folder: Path) -> Prompter:
     Raises:
         ValueError: A file is absent or not what it should be, or a library for it is not installed.
     """
-    if not (folder / "tokenizer.json").is_file() and (folder / FILE_NAME).is_file():
+    if not _is_file(folder / "tokenizer.json") and _is_file(folder / FILE_NAME):
         return load_mistral(folder)
     return Prompter.load(folder)
+
+
+def _is_file(path: Path) -> bool:
+    """False too where it may not be looked at, or cannot be a name at all."""
+    return os.path.isfile(path)  # noqa: PTH113  (Path.is_file raises on some names)

@@ -13,7 +13,9 @@ from typing import Any
 from router.prompt.added import Cuts
 from router.prompt.conversations import TokenRun, TurnEnd
 from router.prompt.engine_form import EngineForm
+from router.prompt.files import MAX_TOKENIZER_BYTES, identify, read_object
 from router.prompt.media import has_media
+from router.prompt.panics import as_value_error
 from router.prompt.prompter import Prompter
 from router.prompt.request import Prompt, PromptInput, Unrenderable
 from router.prompt.segments import SegmentCache
@@ -31,7 +33,8 @@ class MistralEncoder:
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> "array[int]":
         """Ids of a text, the token of the start before it where wanted."""
-        return array("I", self._plain.encode(text, bos=add_special_tokens, eos=False))
+        with as_value_error():
+            return array("I", self._plain.encode(text, bos=add_special_tokens, eos=False))
 
 
 class MistralPrompter(Prompter):
@@ -66,15 +69,19 @@ class MistralPrompter(Prompter):
 
     def _encode_chat(self, messages: Sequence[Any], request: PromptInput) -> "array[int] | Unrenderable":
         try:
-            asked = self._requests.from_openai(
-                messages=[dict(message) for message in messages],
-                tools=None if (tools := request.read_tools()) is None else list(tools),
-                continue_final_message=request.continues,
-            )
-            return array("I", self._codec.encode_chat_completion(asked).tokens)
-        except Exception:  # noqa: BLE001
+            with as_value_error():
+                return self._encode_messages(messages, request)
+        except ValueError:
             # The library refuses messages with exceptions of its own and of pydantic; the engine will say why.
             return Unrenderable("template")
+
+    def _encode_messages(self, messages: Sequence[Any], request: PromptInput) -> "array[int]":
+        asked = self._requests.from_openai(
+            messages=[dict(message) for message in messages],
+            tools=None if (tools := request.read_tools()) is None else list(tools),
+            continue_final_message=request.continues,
+        )
+        return array("I", self._codec.encode_chat_completion(asked).tokens)
 
 
 def load_mistral(folder: Path) -> MistralPrompter:
@@ -83,11 +90,16 @@ def load_mistral(folder: Path) -> MistralPrompter:
     Raises:
         ValueError: mistral-common is not installed, or the file is not what it should be.
     """
+    path = folder / FILE_NAME
     try:
         module = import_module("mistral_common.tokens.tokenizers.mistral")
     except ImportError as error:
-        raise ValueError(f"{folder / FILE_NAME} needs mistral-common: pip install 'dovecote[mistral]'") from error
+        raise ValueError(f"{path} needs mistral-common: pip install 'dovecote[mistral]'") from error
+    data, _ = read_object(path, MAX_TOKENIZER_BYTES)
     try:
-        return MistralPrompter(module.MistralTokenizer.from_file(str(folder / FILE_NAME)))
-    except Exception as error:  # the library raises many kinds
-        raise ValueError(f"{folder / FILE_NAME}: not a tokenizer: {error}") from error
+        with as_value_error():
+            prompter = MistralPrompter(module.MistralTokenizer.from_file(str(path)))
+    except ValueError as error:
+        raise ValueError(f"{path}: not a tokenizer: {error}") from error
+    prompter.identity = identify(data)
+    return prompter

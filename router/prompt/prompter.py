@@ -5,6 +5,7 @@ closed reason: the request is then placed without cache credit, never with a wro
 known conversation costs what is new in it; everything else is rendered and tokenized in full.
 """
 
+import logging
 import secrets
 from array import array
 from collections.abc import Mapping, Sequence
@@ -16,6 +17,7 @@ import msgspec
 from prefix_index import BlockChain
 from router.prompt.conversations import ConversationStore, TokenRun, TurnEnd
 from router.prompt.engine_form import DEFAULT_FORM, ContinueForm, EngineForm
+from router.prompt.files import identify
 from router.prompt.media import MARKS, find_known_text, has_media, hash_with_media, mark_media, read_media, shape_media
 from router.prompt.request import (
     OPAQUE_FIELDS,
@@ -25,13 +27,14 @@ from router.prompt.request import (
     PromptInput,
     Unrenderable,
 )
-from router.prompt.template import ChatTemplate, TemplateRefused, load_chat_template
+from router.prompt.template import ChatTemplate, LimitExceeded, TemplateRefused, load_chat_template
 from router.prompt.tokenizer import TextEncoder, load_tokenizer
 from router.prompt.turns import TurnRenderer
 from wire.block_hash import TOKEN_LIMIT, namespace_seed
 
 __all__ = ["Prompt", "PromptInput", "Prompter", "Unrenderable"]
 
+_log = logging.getLogger("dovecote.prompt")
 #: Put after a message that is to be continued; what the template does to blanks shows by the last one.
 _CONTINUE_MARK = "\u241econtinue\u241e "
 #: Tokens an image is taken for in the length of a prompt; in the range of usual processors.
@@ -58,6 +61,10 @@ class Prompter:
         self.tokenizer = tokenizer
         self.template = template
         self.conversations = ConversationStore(seed=secrets.randbits(63)) if conversations is None else conversations
+        #: Names the files it was made of; None where it was not made of files.
+        self.identity: bytes | None = None
+        #: Whether its template ran into a limit, so that it is better not rendered on the event loop.
+        self.is_costly = False
         self._form = DEFAULT_FORM
         #: Whether a parity probe found the form; until then it is the usual one.
         self.is_settled = False
@@ -71,7 +78,9 @@ class Prompter:
         Raises:
             ValueError: A file is absent or not what it should be.
         """
-        prompter = cls(load_tokenizer(folder), load_chat_template(folder))
+        tokenizer, template = load_tokenizer(folder), load_chat_template(folder)
+        prompter = cls(tokenizer, template)
+        prompter.identity = identify(tokenizer.identity or b"", b"" if template is None else template.identity)
         prompter._turns.try_out({}, DEFAULT_FORM)
         return prompter
 
@@ -205,7 +214,7 @@ class Prompter:
             return ids if isinstance(ids, Unrenderable) else Prompt(run=TokenRun(ids), cache_salt=salt)
         try:
             return Prompt(run=self._turns.start(text, messages, request, self._form, turn), cache_salt=salt)
-        except UnicodeEncodeError:
+        except ValueError:
             return Unrenderable("shape")
 
     def _prepare_start(
@@ -251,6 +260,11 @@ class Prompter:
             if request.continues:
                 return _render_continued(self.template, messages, tools, options, form)
             return self.template.render(messages, tools, options, form=form)
+        except LimitExceeded as error:
+            if not self.is_costly:
+                self.is_costly = True
+                _log.warning("chat_template_limit reason=%a", str(error))
+            return Unrenderable("template")
         except TemplateRefused:
             return Unrenderable("template")
 
@@ -280,7 +294,7 @@ class Prompter:
     def _encode(self, text: str, *, add_special_tokens: bool = False) -> "array[int] | Unrenderable":
         try:
             return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
-        except UnicodeEncodeError:
+        except ValueError:
             return Unrenderable("shape")
 
 

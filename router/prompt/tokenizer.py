@@ -17,6 +17,9 @@ import tokenizers
 
 from router.prompt.added import Cuts, find_cuts
 from router.prompt.bpe import FastEncoder, build_fast_encoder
+from router.prompt.description import check_description
+from router.prompt.files import MAX_TOKENIZER_BYTES, identify, parse_object, read_file
+from router.prompt.panics import LibraryFailed, as_value_error, pass_on
 from router.prompt.segments import SegmentCache
 
 _log = logging.getLogger("dovecote.prompt")
@@ -51,6 +54,8 @@ class Tokenizer:
         self._lock = threading.Lock()
         self.cache = SegmentCache() if cache is None else cache
         self._added_ids = {token.content: token_id for token_id, token in model.get_added_tokens_decoder().items()}
+        #: Names the file it was made of; None where it was not made of one.
+        self.identity: bytes | None = None
         #: Where texts can be cut; empty where they are encoded whole.
         self.cuts: Cuts = find_cuts(model)
         if self.cuts and not self._cuts_hold():
@@ -76,6 +81,9 @@ class Tokenizer:
             text: Rendered prompt, or what stands after a cut of one.
             add_special_tokens: Whether the tokenizer's own start and end tokens are put around it, as engines
                 do for plain completions and not for rendered chats.
+
+        Raises:
+            ValueError: The text has no UTF-8 form, or the library fails on it.
         """
         if add_special_tokens or not self.cuts:
             return self._encode_whole([text], add_special_tokens=add_special_tokens)[0]
@@ -103,16 +111,23 @@ class Tokenizer:
         """Ids of a segment: text, and the added tokens in it."""
         ids: array[int] = array("I")
         start = 0
-        for match in self.cuts.find_tokens(segment):
-            ids.extend(fast.encode(segment[start : match.start()]))
-            ids.append(self._added_ids[match.group()])
-            start = match.end()
-        ids.extend(fast.encode(segment[start:]))
+        try:
+            for match in self.cuts.find_tokens(segment):
+                ids.extend(fast.encode(segment[start : match.start()]))
+                ids.append(self._added_ids[match.group()])
+                start = match.end()
+            ids.extend(fast.encode(segment[start:]))
+        except LibraryFailed:
+            # Its stack is too small for a million blanks in a row.
+            return self._encode_whole([segment])[0]
         return ids
 
     def _encode_whole(self, texts: list[str], *, add_special_tokens: bool = False) -> "list[array[int]]":
         # The batch call releases the interpreter lock, the single one does not.
-        encodings = self._model.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+        try:
+            encodings = self._model.encode_batch_fast(texts, add_special_tokens=add_special_tokens)
+        except BaseException as error:  # noqa: BLE001  (passed on unless it is the library's)
+            pass_on(error)
         return [array("I", encoding.ids) for encoding in encodings]
 
     def _cuts_hold(self) -> bool:
@@ -130,16 +145,19 @@ def load_tokenizer(folder: Path, *, cache: SegmentCache | None = None) -> Tokeni
     """The tokenizer of a folder holding `tokenizer.json`.
 
     Raises:
-        ValueError: The file is absent or is no tokenizer.
+        ValueError: The file cannot be read or is no tokenizer; the text names it.
     """
     path = folder / "tokenizer.json"
-    if not path.is_file():
-        raise ValueError(f"{path}: no such file")
+    data = read_file(path, MAX_TOKENIZER_BYTES)
     try:
-        model = tokenizers.Tokenizer.from_buffer(path.read_bytes())
-    except Exception as error:  # the library raises bare Exception
+        check_description(parse_object(data))
+        with as_value_error():
+            model = tokenizers.Tokenizer.from_buffer(data)
+            fast = build_fast_encoder(model)
+            tokenizer = Tokenizer(model, cache=cache, fast=None if isinstance(fast, str) else fast)
+    except ValueError as error:
         raise ValueError(f"{path}: not a tokenizer: {error}") from error
-    fast = build_fast_encoder(model)
     if isinstance(fast, str):
         _log.info("tokenizer_without_fast_path file=%a reason=%a", str(path), fast)
-    return Tokenizer(model, cache=cache, fast=None if isinstance(fast, str) else fast)
+    tokenizer.identity = identify(data)
+    return tokenizer

@@ -89,12 +89,14 @@ class TurnRenderer:
         if not all(isinstance(message, Mapping) for message in new) or not rules.allow(turn_traits(turn.state, new)):
             return None
         extension = self._appender.extend(turn.state, new, RenderSetting(options, form, turn.state.tools))
-        if extension is None or (checks and not self._check(turn, request, extension, form)):
+        if extension is None:
             return None
         try:
+            if checks and not self._check(turn, request, extension, form):
+                return None
             settled = self._tokenizer.encode(extension.settled)
             run = turn.run.extend(turn.kept_tokens, settled + self._tokenizer.encode(extension.open))
-        except UnicodeEncodeError:
+        except ValueError:
             return None
         kept = turn.kept_tokens + len(settled)
         self._conversations.put(_name_setting(request), member, run, kept, extension.state, after=turn)
@@ -107,7 +109,7 @@ class TurnRenderer:
         """Ids of a conversation rendered in full, which is then known.
 
         Raises:
-            UnicodeEncodeError: The text has no UTF-8 form.
+            ValueError: The text has no UTF-8 form, or the tokenizer fails on it.
         """
         options = request.read_options()
         member = request.messages_json

@@ -6,21 +6,20 @@ every path and from `finally`; the first call counts.
 
 import asyncio
 import logging
-import time
-from collections.abc import Callable
 
 from prefix_index import BlockChain
 from prefix_index.trust import Trust
 from router.placement.accuracy import Accuracy, classify
 from router.placement.decision import Decision
 from router.placement.instructions import Place, Reject
-from router.placement.stimuli import FirstToken, Outcome, OutputProgressed, RequestArrived, RequestEnded
-from router.prompt import PreparedPrompt
+from router.placement.stimuli import FirstToken, Outcome, OutputProgressed, RequestEnded, StateKept
+from router.proxy.asked import Asked, arrive
+from router.proxy.kept import name_response
 from router.proxy.ports import ProxyParts
 from router.proxy.prediction import EVENT_DELAY_S, Prediction, cut_chain, is_raced
 from router.proxy.refusal import refusal
 from router.proxy.sse import Usage
-from wire.ids import RequestId, SessionId, Target
+from wire.ids import RequestId, Target
 
 _log = logging.getLogger("dovecote.proxy")
 _NO_USAGE = Usage()
@@ -65,25 +64,16 @@ class Attempt:
         self,
         parts: ProxyParts,
         running: RunningRequests,
+        asked: Asked,
         *,
-        request_id: RequestId,
-        model: str | None,
-        session: SessionId | None,
-        prompt: PreparedPrompt,
-        expected_output_tokens: int,
-        choices: int,
         arrived_s: float,
-        clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._parts = parts
         self._running = running
-        self._clock = clock
-        self._request_id = request_id
-        self._model = model
-        self._session = session
-        self._prompt = prompt
-        self._expected_output_tokens = expected_output_tokens
-        self._choices = choices
+        self._clock = parts.clock
+        self._asked = asked
+        self._request_id = asked.request_id
+        self._prompt = asked.prompt
         self._arrived_s = arrived_s
         self._excluded: frozenset[Target] = frozenset()
         self._target: Target | None = None
@@ -95,38 +85,15 @@ class Attempt:
 
         Raises:
             FleetError: No rank can take the request.
-            UnknownModelError: No rank serves its model.
+            RequestError: No rank serves its model, or none has the state that it rests on.
         """
         started_s = self._clock()
-        chain = self._prompt.plain
-        overlaps = self._parts.reuse.find_reuse(self._prompt.chains) if self._prompt.chains else {}
-        options = {} if chain is None else self._parts.reuse.find_options(chain, self._prompt.pairs, overlaps)
-        guesses = self._guess_reuse()
-        arrival = RequestArrived(
-            now_s=started_s,
-            request_id=self._request_id,
-            model=self._model,
-            prompt_tokens=self._prompt.prompt_tokens,
-            overlaps={**overlaps, **guesses},
-            session=self._session,
-            expected_output_tokens=self._expected_output_tokens,
-            excluded=self._excluded,
-            chain_hashes=() if chain is None else chain.hashes,
-            chain_block_tokens=0 if chain is None else chain.block_tokens,
-            credit=self._prompt.credit,
-            approximate=frozenset(guesses),
-            options=options,
-        )
+        arrival = arrive(self._parts, self._asked, excluded=self._excluded, now_s=started_s)
         (instruction,) = self._parts.placer.handle(arrival)
-        self._parts.metrics.decision.observe(self._clock() - started_s)
+        self._parts.metrics.decision.observe(max(0.0, self._clock() - started_s))
         if isinstance(instruction, Reject):
-            raise refusal(instruction, self._model, self._parts)
+            raise refusal(instruction, self._asked.model, self._parts)
         return self._start(instruction)
-
-    def _guess_reuse(self) -> dict[Target, int]:
-        """Tokens that ranks without exact credit are likely to hold, 0 included."""
-        text, approximate = self._prompt.text, self._parts.prompts.approximate
-        return {} if text is None else approximate.find_reuse(text, self._prompt.prompt_tokens)
 
     def exclude_worker(self) -> None:
         """The rank's worker cannot be reached: release the charge and never choose it again for this request."""
@@ -144,13 +111,28 @@ class Attempt:
     def see_first_output(self) -> None:
         """The model's first output came."""
         now_s = self._clock()
-        self._parts.metrics.ttft.observe(now_s - self._arrived_s)
+        self._parts.metrics.ttft.observe(max(0.0, now_s - self._arrived_s))
         self._parts.placer.handle(FirstToken(now_s=now_s, request_id=self._request_id))
 
     def see_progress(self, output_tokens: int) -> None:
         """Output so far."""
         stimulus = OutputProgressed(now_s=self._clock(), request_id=self._request_id, output_tokens=output_tokens)
         self._parts.placer.handle(stimulus)
+
+    def keep_response(self, response_id: str) -> None:
+        """The engine named its answer, by which later requests ask for it."""
+        if self._target is not None and self._asked.keeps_response:
+            self.keep(name_response(response_id))
+            self._parts.chains.store(response_id, self._asked.session)
+
+    def keep(self, name: str) -> None:
+        """The rank keeps something under a name. One that stands for what another worker keeps stays as it is."""
+        target, placer = self._target, self._parts.placer
+        if target is None:
+            return
+        known = placer.pins.look_up(name, placer.clock.now_s)
+        if known is None or known.is_lost or known.target.worker == target.worker:
+            placer.handle(StateKept(now_s=self._clock(), name=name, target=target))
 
     def end(self, outcome: Outcome, usage: Usage | None = None) -> None:
         """Release the charge; calls after the first change nothing."""
@@ -170,7 +152,8 @@ class Attempt:
                 output_tokens=counts.completion_tokens,
             )
         )
-        if outcome is Outcome.DONE and prediction.is_approximate and self._prompt.text is not None:
+        is_whole = self._asked.pin is None  # else the engine put more before its text
+        if outcome is Outcome.DONE and prediction.is_approximate and self._prompt.text is not None and is_whole:
             self._parts.prompts.approximate.learn(
                 target, self._prompt.text, prompt_tokens=counts.prompt_tokens, cached_tokens=counts.cached_tokens
             )
@@ -237,7 +220,7 @@ class Attempt:
             self._conclude(target, prediction, actual_tokens, raced=False)
             return
         until_s = (now_s if self._first_byte_s is None else self._first_byte_s) + EVENT_DELAY_S
-        wait_s = max(0.0, until_s - now_s)
+        wait_s = min(max(0.0, until_s - now_s), EVENT_DELAY_S)
         asyncio.get_running_loop().call_later(
             wait_s, self._judge_difference, target, prediction, actual_tokens, until_s
         )
@@ -265,7 +248,7 @@ class Attempt:
             actual_tokens,
             trust=prediction.trust,
             raced=raced,
-            choices=self._choices,
+            choices=self._asked.choices,
             slack_tokens=prediction.slack_tokens,
             believed=prediction.is_believed,
         )

@@ -12,6 +12,8 @@ import msgspec
 from router.errors import BodyTooLargeError, RequestError
 from router.prompt import PromptInput
 from router.proxy import splice
+from router.proxy.api import PROMPT_FIELDS, Api
+from router.proxy.kept import check_id, name_response, name_session
 from router.proxy.known_bodies import KnownBodies
 
 Message = MutableMapping[str, Any]
@@ -28,6 +30,12 @@ _ROUTERS_FIELDS = (*ROUTED_FIELDS, *INTERNAL_FIELDS)
 _IDENTITY_FIELDS = ("session_id", "prompt_cache_key", "previous_response_id", "metadata", "user", "conversation_id")
 _MAX_IDENTITY_BYTES = 4_096
 _DEFAULT_OUTPUT_TOKENS = 256
+#: Members that limit the length of an answer.
+_OUTPUT_FIELDS = {
+    Api.CHAT: ("max_completion_tokens", "max_tokens"),
+    Api.COMPLETION: ("max_completion_tokens", "max_tokens"),
+    Api.RESPONSE: ("max_output_tokens",),
+}
 _USAGE_WANTED = b'{"include_usage":true}'
 
 
@@ -60,12 +68,12 @@ async def receive_body(receive: Receive, limit_bytes: int) -> bytes:
 class RequestBody:
     """A checked JSON object and the few members the router reads."""
 
-    def __init__(self, data: bytes, *, is_chat: bool, known: KnownBodies | None = None) -> None:
+    def __init__(self, data: bytes, *, api: Api, known: KnownBodies | None = None) -> None:
         """Check and decode.
 
         Args:
             data: The body.
-            is_chat: Whether it carries messages, else a prompt.
+            api: Which members make its prompt.
             known: Bodies checked before, with whose beginnings this one may begin.
 
         Raises:
@@ -73,8 +81,8 @@ class RequestBody:
                 and tools are decoded later, by `PromptInput`.
         """
         self.data = data
-        self.is_chat = is_chat
-        self._members = _decode_members(data) if known is None else known.decode(data, _decode_members)
+        self.api = api
+        self._members = decode_members(data) if known is None else known.decode(data, decode_members)
         if splice.has_repeated_names(data, self._members):
             raise RequestError("a member of the body stands twice")
         self._has_routed_fields = not self._members.keys().isdisjoint(_ROUTERS_FIELDS)
@@ -112,8 +120,39 @@ class RequestBody:
         return {name: self.get(name) for name in small}
 
     @property
+    def pin(self) -> str | None:
+        """State of one engine that the request rests on: the answer before it, or a session; None where it has none.
+
+        Raises:
+            RequestError: The member that names it is not what it should be.
+        """
+        session = self._find_session_pin()
+        before = self.get("previous_response_id") if self.api is Api.RESPONSE else None
+        if before is None:
+            return session
+        if session is not None:
+            raise RequestError("previous_response_id and session_params name two places", param="session_params")
+        return name_response(check_id(before, "previous_response_id"))
+
+    def _find_session_pin(self) -> str | None:
+        if "session_params" not in self._members:
+            return None
+        if len(self._members["session_params"]) > _MAX_IDENTITY_BYTES:
+            raise RequestError(f"session_params is longer than {_MAX_IDENTITY_BYTES} bytes", param="session_params")
+        params = self._typed("session_params", dict)
+        session_id = None if params is None else params.get("id")
+        return None if session_id is None else name_session(check_id(session_id, "session_params.id"))
+
+    @property
+    def keeps_response(self) -> bool:
+        """Whether the engine is asked to keep its answer for later requests; it is unless told otherwise."""
+        return self.api is Api.RESPONSE and self.get("store") is not False
+
+    @property
     def choices(self) -> int:
         """Answers asked for, over all prompts."""
+        if self.api is Api.RESPONSE:
+            return 1
         n = self.get("n")
         prompts = self.prompt_input.prompt
         count = len(prompts) if isinstance(prompts, list) and prompts and isinstance(prompts[0], str | list) else 1
@@ -122,7 +161,7 @@ class RequestBody:
     @property
     def expected_output_tokens(self) -> int:
         """Length of answer to plan for: the client's limit, else a usual one."""
-        limits = (self.get("max_completion_tokens"), self.get("max_tokens"))
+        limits = (self.get(name) for name in _OUTPUT_FIELDS[self.api])
         said = [limit for limit in limits if type(limit) is int and limit > 0]
         return min([*said, _DEFAULT_OUTPUT_TOKENS])
 
@@ -139,7 +178,7 @@ class RequestBody:
         `stream_options.include_usage`, which a stream needs for its count of cached tokens.
         """
         cuts = [name for name in _ROUTERS_FIELDS if name in self._members] if self._has_routed_fields else []
-        asks = self.stream and not self.wants_usage
+        asks = self.stream and self.api is not Api.RESPONSE and not self.wants_usage
         options = self.get("stream_options") if asks else None
         if asks and options is not None and not isinstance(options, dict):
             # The worker's answer to a malformed member is the client's to see.
@@ -167,14 +206,17 @@ class RequestBody:
         return None if raw is None or raw[0] != ord("[") else raw
 
     def _read_prompt(self) -> PromptInput:
-        messages = self._list_json("messages") if self.is_chat else None
-        if self.is_chat and messages is None:
+        is_chat, needed = self.api is Api.CHAT, PROMPT_FIELDS[self.api]
+        messages = self._list_json(needed) if is_chat else None
+        if is_chat and messages is None:
             # Only a list is taken; this says so, of whatever else it is.
-            self._typed("messages", list)
-        prompt = None if self.is_chat else self.get("prompt")
-        needed = "messages" if self.is_chat else "prompt"
+            self._typed(needed, list)
+        prompt = None if is_chat else self.get(needed)
         if messages is None and prompt is None and "prompt_embeds" not in self._members:
             raise RequestError(f"{needed} is missing", param=needed)
+        if self.api is Api.RESPONSE:
+            # How engines make messages of these is their own; as text they still show what prompts begin with.
+            prompt = {"instructions": self.get("instructions"), "input": prompt}
         options = self.get("chat_template_kwargs")
         return PromptInput(
             messages_json=messages,
@@ -196,7 +238,12 @@ class RequestBody:
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
 
 
-def _decode_members(data: bytes) -> dict[str, memoryview]:
+def decode_members(data: bytes) -> dict[str, memoryview]:
+    """Members of a JSON object, each as it stands there.
+
+    Raises:
+        RequestError: It is none.
+    """
     if not data:
         raise RequestError("the body is empty; a JSON object was expected")
     try:

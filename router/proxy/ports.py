@@ -1,6 +1,7 @@
 """What the data plane needs of the other parts, and nothing more. The composition root fills these in."""
 
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
@@ -12,6 +13,7 @@ from router.fleet.tiers import ReuseOption
 from router.metrics import RouterMetrics
 from router.placement.placer import Placer
 from router.prompt import PromptCatalogue
+from router.proxy.kept import ResponseChains
 from router.proxy.known_bodies import KnownBodies
 from router.proxy.prediction import Evidence
 from router.proxy.upstream import Upstream
@@ -90,9 +92,13 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     upstream: Upstream
     metrics: RouterMetrics
     limits: ProxyLimits
+    #: Seconds of all that is placed and timed.
+    clock: Callable[[], float] = time.monotonic
     #: Whether predictions and answers agree, a rank.
     agreement: Agreement = msgspec.field(default_factory=Agreement)
     #: Beginnings of bodies that were checked.
     known_bodies: KnownBodies = msgspec.field(default_factory=KnownBodies)
+    #: Conversations whose turns name the answer before.
+    chains: ResponseChains = msgspec.field(default_factory=ResponseChains)
     #: Conversations of requests that name none.
     fingerprints: Fingerprints = msgspec.field(default_factory=Fingerprints)

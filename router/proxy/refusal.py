@@ -22,6 +22,12 @@ MAX_NAMED_MODELS = 10
 MAX_NAME_CHARS = 100
 
 
+def state_refusal(reason: RejectReason) -> DovecoteError:
+    """The error for state of an engine that cannot be used: unknown, lost, or out of reach for now."""
+    kind, words = _PLAIN[reason]
+    return kind(words)
+
+
 def refusal(reject: Reject, model: str | None, parts: ProxyParts) -> DovecoteError:
     """The error a client sees for a request that was not placed."""
     if reject.reason in _PLAIN:
@@ -33,6 +39,11 @@ def refusal(reject: Reject, model: str | None, parts: ProxyParts) -> DovecoteErr
         return DuplicateRequestError("a request of this id is still running")
     if reject.reason is RejectReason.ALL_UNHEALTHY:
         return AllUnhealthyError(f"no worker that serves this model is healthy ({_count(parts)}); try again soon")
+    return no_worker(parts)
+
+
+def no_worker(parts: ProxyParts) -> FleetError:
+    """The error where there is no rank at all."""
     return FleetError(f"no worker can take the request ({_count(parts)}); try again soon")
 
 

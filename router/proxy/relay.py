@@ -5,17 +5,17 @@ at once, becomes a proper error. What was sent already is never sent again and n
 """
 
 import zlib
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
 from router.errors import UpstreamClosedError
 from router.placement.stimuli import Outcome
 from router.proxy import respond
-from router.proxy.attempt import Attempt
 from router.proxy.headers import find_header, response_headers
 from router.proxy.interrupt import ExchangeWatch
+from router.proxy.kept import is_id
 from router.proxy.ports import ProxyLimits
 from router.proxy.respond import Send
 from router.proxy.sse import StreamScanner, Usage, looks_like_stream, read_usage
@@ -35,6 +35,22 @@ class Relayed(msgspec.Struct, frozen=True):
     usage: Usage | None = None
 
 
+class Witness(Protocol):
+    """Is told of an answer's progress."""
+
+    def see_first_byte(self) -> None:
+        """The answer began."""
+
+    def see_first_output(self) -> None:
+        """The model's first output came."""
+
+    def see_progress(self, output_tokens: int) -> None:
+        """Output so far."""
+
+    def keep_response(self, response_id: str) -> None:
+        """The engine named its answer."""
+
+
 class Relay:
     """One answer on its way."""
 
@@ -42,7 +58,7 @@ class Relay:
         self,
         exchange: Exchange,
         send: Send,
-        attempt: Attempt,
+        witness: Witness,
         watch: ExchangeWatch,
         *,
         limits: ProxyLimits,
@@ -50,7 +66,7 @@ class Relay:
     ) -> None:
         self._exchange = exchange
         self._send = send
-        self._attempt = attempt
+        self._witness = witness
         self._watch = watch
         self._limits = limits
         self._own_headers = own_headers
@@ -66,12 +82,34 @@ class Relay:
             UpstreamClosedError: The worker's answer ended too early.
             GarbledAnswerError: It is none.
         """
-        content_type = find_header(self._exchange.headers, b"content-type") or b""
-        if wants_stream and self._exchange.status == 200 and content_type.startswith(b"text/event-stream"):
-            is_encoded = find_header(self._exchange.headers, b"content-encoding") not in {None, b"identity"}
-            scanner = StreamScanner(choices=choices, drop_usage_chunk=drop_usage_chunk, is_opaque=is_encoded)
-            return await self._carry_stream(scanner)
+        if wants_stream and self._is_stream():
+            return await self._carry_stream(self._make_scanner(choices=choices, drops_usage=drop_usage_chunk))
         return await self._carry_whole()
+
+    async def carry_as_it_is(self, see: Callable[[int, bytes], None]) -> Relayed:
+        """Relay an answer that need be no JSON object.
+
+        Args:
+            see: Is shown status and body of a whole answer before the client is.
+
+        Raises:
+            UpstreamClosedError: The worker's answer ended too early.
+            GarbledAnswerError: It is none.
+        """
+        if self._is_stream():
+            return await self._carry_stream(self._make_scanner(choices=1, drops_usage=False))
+        status, body = await self._read_answer()
+        see(status, body)
+        await self._send_whole(status, body)
+        return Relayed(status, Outcome.DONE if status < 300 else Outcome.ERROR)
+
+    def _is_stream(self) -> bool:
+        content_type = find_header(self._exchange.headers, b"content-type") or b""
+        return self._exchange.status == 200 and content_type.startswith(b"text/event-stream")
+
+    def _make_scanner(self, *, choices: int, drops_usage: bool) -> StreamScanner:
+        is_encoded = find_header(self._exchange.headers, b"content-encoding") not in {None, b"identity"}
+        return StreamScanner(choices=choices, drop_usage_chunk=drops_usage, is_opaque=is_encoded)
 
     async def _carry_stream(self, scanner: StreamScanner) -> Relayed:
         piece = await self._exchange.read()
@@ -79,18 +117,21 @@ class Relay:
             raise GarbledAnswerError("the worker's stream is not an event stream")
         if not piece:
             raise UpstreamClosedError("the worker closed its stream before the first event")
-        self._attempt.see_first_byte()
+        self._witness.see_first_byte()
         self._watch.limit(self._limits.idle_s)
         await self._start()
-        reported_chunks = 0
+        reported_chunks, is_named = 0, False
         while piece:
             had_output = scanner.has_output
             forward = scanner.feed(piece)
+            if scanner.response_id is not None and not is_named:
+                is_named = True
+                self._witness.keep_response(scanner.response_id)
             if scanner.has_output and not had_output:
-                self._attempt.see_first_output()
+                self._witness.see_first_output()
             if scanner.output_chunks - reported_chunks >= PROGRESS_CHUNKS:
                 reported_chunks = scanner.output_chunks
-                self._attempt.see_progress(reported_chunks)
+                self._witness.see_progress(reported_chunks)
             if forward:
                 await respond.send_piece(self._send, forward)
             piece = await self._exchange.read()
@@ -113,16 +154,26 @@ class Relay:
         return Relayed(self._exchange.status, outcome, scanner.to_usage())
 
     async def _carry_whole(self) -> Relayed:
+        status, body = await self._read_answer()
+        answer = self._check(body) if status < 300 else _Answer()
+        if is_id(answer.id):
+            self._witness.keep_response(answer.id)
+        await self._send_whole(status, body)
+        return Relayed(status, Outcome.DONE if status < 300 else Outcome.ERROR, read_usage(answer.usage))
+
+    async def _read_answer(self) -> tuple[int, bytes]:
+        """Status and body of a whole answer."""
         body = await self._read_whole()
         status = self._exchange.status
         if not 200 <= status < 600 or 300 <= status < 400:
             raise GarbledAnswerError(f"the worker answered with status {status}")
-        usage = self._check(body) if status < 300 else None
-        self._attempt.see_first_byte()
+        return status, body
+
+    async def _send_whole(self, status: int, body: bytes) -> None:
+        self._witness.see_first_byte()
         self.has_started = True
         headers = response_headers(self._exchange.headers, self._own_headers)
         await respond.send_whole(self._send, status, headers, body)
-        return Relayed(status, Outcome.DONE if status < 300 else Outcome.ERROR, usage)
 
     async def _read_whole(self) -> bytes:
         pieces: list[bytes] = []
@@ -137,19 +188,20 @@ class Relay:
                 raise GarbledAnswerError(f"the worker's answer is longer than {self._limits.answer_bytes} bytes")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _check(self, body: bytes) -> Usage | None:
-        """The usage of a good answer; one that is no JSON object is none."""
+    def _check(self, body: bytes) -> "_Answer":
+        """Usage and name of a good answer; one that is no JSON object is none."""
         encoding = find_header(self._exchange.headers, b"content-encoding")
         if encoding not in {None, b"identity"}:
             body = inflate(body, _MAX_INFLATED_BYTES) if encoding in {b"gzip", b"deflate"} else b"{}"
         try:
-            return read_usage(_ANSWER.decode(body).usage)
+            return _ANSWER.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise GarbledAnswerError("the worker's answer is not a JSON object") from error
 
 
 class _Answer(msgspec.Struct):
     usage: Any = None
+    id: Any = None
 
 
 _ANSWER = msgspec.json.Decoder(_Answer)

@@ -10,11 +10,17 @@ from typing import Any
 
 import msgspec
 
+from router.proxy.kept import is_id
+
 #: An event longer than this is forwarded unread; no usage chunk is that long.
 MAX_EVENT_BYTES = 1 << 20
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 #: What a stream may start with: field names of the format, a comment, blank lines.
 _STARTS = (b"data", b"event", b"id", b"retry", b":", b"\n", b"\r\n")
+#: Events after which a response is over.
+_RESPONSE_ENDS = frozenset(
+    {"response.completed", "response.incomplete", "response.failed", "response.cancelled", "error"}
+)
 
 
 class Usage(msgspec.Struct, frozen=True):
@@ -29,9 +35,10 @@ def read_usage(value: Any) -> Usage | None:
     """The `usage` object of an OpenAI answer; anything else is None. Counts that are no counts are dropped."""
     if not isinstance(value, dict):
         return None
-    details = value.get("prompt_tokens_details")
+    given, made = ("prompt", "completion") if "prompt_tokens" in value else ("input", "output")
+    details = value.get(f"{given}_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return Usage(_count(value.get("prompt_tokens")), _count(value.get("completion_tokens")), _count(cached))
+    return Usage(_count(value.get(f"{given}_tokens")), _count(value.get(f"{made}_tokens")), _count(cached))
 
 
 def _count(value: Any) -> int | None:
@@ -61,6 +68,9 @@ class StreamScanner:
         self.is_done = False
         #: The engine's own error event was seen.
         self.has_error = False
+        #: What the engine calls its answer, where it is a response that it may keep.
+        self.response_id: str | None = None
+        self._is_response = False
         self._choices = choices
         self._finished: set[int] = set()
         self._drops = drop_usage_chunk and not is_opaque
@@ -85,7 +95,7 @@ class StreamScanner:
         """Read one piece; the result is what to forward now, possibly nothing yet."""
         if self.is_opaque:
             return piece
-        if self.has_output and not self._tail and piece.endswith(b"\n\n") and _is_plain(piece):
+        if self.has_output and not self._tail and piece.endswith(b"\n\n") and self._is_plain(piece):
             self.output_chunks += piece.count(b"\n\n")
             return piece
         data, sent = self._tail + piece, self._sent_bytes
@@ -112,9 +122,20 @@ class StreamScanner:
         self._sent_bytes = len(self._tail)
         return data
 
+    def _is_plain(self, events: bytes) -> bool:
+        """Whether these events can only be further output: no end, no usage, no error among them."""
+        return (
+            events.count(b'"finish_reason"')
+            == events.count(b'"finish_reason":null') + events.count(b'"finish_reason": null')
+            and b'"usage"' not in events
+            and b"[DONE]" not in events
+            and b'"error"' not in events
+            and not (self._is_response and b'"response"' in events)
+        )
+
     def _read_events(self, events: bytes) -> bytes:
         """Read complete events; gives those to forward."""
-        if not self._skips_event and self.has_output and _is_plain(events):
+        if not self._skips_event and self.has_output and self._is_plain(events):
             self.output_chunks += events.count(b"\n\n") + events.count(b"\n\r\n")
             return events
         kept, start = [], 0
@@ -148,12 +169,28 @@ class StreamScanner:
             self.has_error = True
         choices = chunk.get("choices")
         if not isinstance(choices, list):
+            self._read_response_event(chunk)
             return False
         for choice in choices:
             if isinstance(choice, dict):
                 self._read_choice(choice)
         self.output_chunks += bool(choices)
         return not choices and usage is not None
+
+    def _read_response_event(self, event: dict[str, Any]) -> None:
+        """An event of the Responses API: named by its type, with the whole response at start and end."""
+        kind, response = event.get("type"), event.get("response")
+        if not isinstance(kind, str):
+            return
+        self._is_response = True
+        if isinstance(response, dict):
+            self.response_id = self.response_id or (response["id"] if is_id(response.get("id")) else None)
+            self.usage = read_usage(response.get("usage")) or self.usage
+        if kind.endswith(".delta"):
+            self.has_output = True
+            self.output_chunks += 1
+        self.is_done = self.is_done or kind in _RESPONSE_ENDS
+        self.has_error = self.has_error or kind in {"error", "response.failed"}
 
     def _read_choice(self, choice: dict[str, Any]) -> None:
         if not self.has_output:
@@ -171,17 +208,6 @@ def _last_event_end(data: bytes) -> int:
     end = data.rfind(b"\n\n") + 2
     crlf = data.rfind(b"\n\r\n") + 3
     return max(end if end > 1 else 0, crlf if crlf > 2 else 0)
-
-
-def _is_plain(events: bytes) -> bool:
-    """Whether these events can only be further output: no end, no usage, no error among them."""
-    return (
-        events.count(b'"finish_reason"')
-        == events.count(b'"finish_reason":null') + events.count(b'"finish_reason": null')
-        and b'"usage"' not in events
-        and b"[DONE]" not in events
-        and b'"error"' not in events
-    )
 
 
 def _event_data(event: bytes) -> bytes:

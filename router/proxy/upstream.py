@@ -1,4 +1,4 @@
-"""Connections to workers: one POST out, one answer back in the pieces that arrive.
+"""Connections to workers: one request out, one answer back in the pieces that arrive.
 
 `Upstream` is what the rest of the data plane knows; `AiohttpUpstream` is the one production form.
 Answers come undecoded (no decompression, no charset), connections are pooled per worker without a common
@@ -63,8 +63,8 @@ class Exchange(Protocol):
 class Upstream(Protocol):
     """Opens exchanges with workers."""
 
-    async def open(self, url: str, headers: Headers, body: bytes) -> Exchange:
-        """POST and wait for the answer's head.
+    async def open(self, url: str, headers: Headers, body: bytes, *, method: str = "POST") -> Exchange:
+        """Send a request and wait for the answer's head.
 
         Raises:
             UpstreamUnreachableError: No connection came about; the worker saw nothing of the request.
@@ -88,13 +88,13 @@ class AiohttpUpstream:
             trust_env=False,
         )
 
-    async def open(self, url: str, headers: Headers, body: bytes) -> Exchange:
-        """POST and wait for the answer's head; see `Upstream`."""
+    async def open(self, url: str, headers: Headers, body: bytes, *, method: str = "POST") -> Exchange:
+        """Send a request and wait for the answer's head; see `Upstream`."""
         lines = [(_text(name), _text(value)) for name, value in headers]
         data = body if len(body) <= _WHOLE_BODY_BYTES else io.BytesIO(body)
         try:
-            response = await self._session.post(
-                yarl.URL(url, encoded=True), data=data, headers=lines, allow_redirects=False
+            response = await self._session.request(
+                method, yarl.URL(url, encoded=True), data=data, headers=lines, allow_redirects=False
             )
         except _CONNECT_ERRORS as error:
             if getattr(error, "errno", None) in _OWN_ERRNOS:

@@ -38,32 +38,40 @@ class Fingerprints:
     def __len__(self) -> int:
         return len(self._ends)
 
-    def identify(self, hashes: Sequence[int], prompt_tokens: int) -> SessionId | None:
-        """The conversation of a prompt, which is then known by its new end; None for a short prompt.
+    def find(self, hashes: Sequence[int], prompt_tokens: int) -> SessionId | None:
+        """The conversation of a prompt, as `identify` would name it now. Changes nothing.
 
         Args:
             hashes: Its full blocks, chained; they start with model, adapter and salt.
             prompt_tokens: Its length.
         """
-        if prompt_tokens < MIN_PROMPT_TOKENS or not hashes:
+        if not _can_be_told(hashes, prompt_tokens):
             return None
-        session = self._find(hashes) or SessionId(f"chain-{hashes[-1]:016x}")
+        return self._name(hashes, self._find_end(hashes))
+
+    def identify(self, hashes: Sequence[int], prompt_tokens: int) -> SessionId | None:
+        """The conversation of a prompt, which is then known by its new end; None for a short prompt. See `find`."""
+        if not _can_be_told(hashes, prompt_tokens):
+            return None
+        place = self._find_end(hashes)
+        session = self._name(hashes, place)
+        if place is not None and place + 1 < len(hashes):
+            self._ends[hashes[place]].next_block = hashes[place + 1]
         for block in hashes[-_END_BLOCKS:]:
             self._keep(block, session)
         return session
 
-    def _find(self, hashes: Sequence[int]) -> SessionId | None:
+    def _name(self, hashes: Sequence[int], place: int | None) -> SessionId:
+        return SessionId(f"chain-{hashes[-1]:016x}") if place is None else self._ends[hashes[place]].session
+
+    def _find_end(self, hashes: Sequence[int]) -> int | None:
+        """Last block of the known conversation that goes on; None where none does."""
         last = len(hashes) - 1
         for place in range(last, max(-1, last - _MAX_NEW_BLOCKS), -1):
             end = self._ends.get(hashes[place])
-            if end is None:
-                continue
-            if place == last:
-                return end.session
-            if end.next_block not in {None, hashes[place + 1]}:
-                return None
-            end.next_block = hashes[place + 1]
-            return end.session
+            if end is not None:
+                goes_on = place == last or end.next_block in {None, hashes[place + 1]}
+                return place if goes_on else None
         return None
 
     def _keep(self, block: int, session: SessionId) -> None:
@@ -73,3 +81,7 @@ class Fingerprints:
         self._ends.move_to_end(block)
         if len(self._ends) > self._max_ends:
             self._ends.popitem(last=False)
+
+
+def _can_be_told(hashes: Sequence[int], prompt_tokens: int) -> bool:
+    return prompt_tokens >= MIN_PROMPT_TOKENS and bool(hashes)

@@ -30,6 +30,8 @@ class Reply(Struct, frozen=True):
     ttft_s: float | None
     #: What went wrong; None for a complete answer.
     failure: str | None = None
+    #: From sending to the end of the answer, seconds; None when the request failed.
+    e2e_s: float | None = None
 
 
 class _Stream:
@@ -96,7 +98,7 @@ class AgentClient:
             stream.failure = stream.failure or f"{type(error).__name__}: {error}"
         if stream.failure is None and not stream.is_done:
             stream.failure = "the stream ended without [DONE]"
-        return _as_reply(session.session_id, stream, answered, start_s)
+        return _as_reply(session.session_id, stream, answered, start_s, self._clock())
 
     async def _read(self, response: aiohttp.ClientResponse, stream: _Stream) -> None:
         if response.status != 200:
@@ -124,7 +126,7 @@ def request_body(
     return "/v1/chat/completions", {**body, "messages": [message.as_json() for message in prompt]}
 
 
-def _as_reply(session_id: str, stream: _Stream, headers: dict[str, str], start_s: float) -> Reply:
+def _as_reply(session_id: str, stream: _Stream, headers: dict[str, str], start_s: float, end_s: float) -> Reply:
     details = stream.usage.get("prompt_tokens_details") or {}
     rank = headers.get("x-dovecote-dp-rank", "")
     has_failed = stream.failure is not None
@@ -139,6 +141,7 @@ def _as_reply(session_id: str, stream: _Stream, headers: dict[str, str], start_s
         output_tokens=int(stream.usage.get("completion_tokens") or 0),
         ttft_s=None if has_failed or stream.first_s is None else stream.first_s - start_s,
         failure=stream.failure,
+        e2e_s=None if has_failed else end_s - start_s,
     )
 
 

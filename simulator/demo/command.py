@@ -5,19 +5,22 @@ import signal
 import sys
 import time
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Annotated, TextIO, cast
+from typing import TextIO, cast
 
 import typer
 from rich.console import Console
-from tokenizers import Tokenizer
 
-from engine_shim.engine.tokenizer import TOY_FOLDER
+from engine_shim.engine.tokenizer import TOY_FOLDER, Tokenizer
 from router.config import PolicyName
+from simulator.demo import flags
+from simulator.demo.agreement import NOISE_RATIO
+from simulator.demo.check import NotAlikeError, OrderCheck
 from simulator.demo.comparison import Comparison
+from simulator.demo.json_form import describe_as_json
 from simulator.demo.output import Output
-from simulator.demo.plan import DemoOptions, ForwardName, build_plan
+from simulator.demo.plan import DemoOptions, DemoPlan, ForwardName, build_plan
 from simulator.demo.processes import ChildEndedError, Children
+from simulator.fleet.simulation import RefusedError
 from simulator.traces.lines import TraceError
 
 #: Shell convention: 128 and the signal's number.
@@ -28,33 +31,37 @@ WITHOUT_TORCH = (
     "install it with: pip install 'dovecote[engine]', or run the demo without it: --timed"
 )
 DEFAULT_POLICIES = [PolicyName.ROUND_ROBIN, PolicyName.CACHE_AFFINITY]
+CHECKED_POLICIES = [
+    PolicyName.ROUND_ROBIN, PolicyName.SESSION_HASH, PolicyName.OVERLAP_LINEAR, PolicyName.CACHE_AFFINITY
+]  # fmt: skip
 
 
 def demo(
     *,
-    trace: Annotated[Path | None, typer.Option(help="Weka, LMCache or tau-bench file, .jsonl or .jsonl.xz.")] = None,
-    timed: Annotated[bool, typer.Option("--timed", help="Full-size prompts on a forward without tensors.")] = False,
-    replicas: Annotated[int, typer.Option(help="Engine replicas.")] = 4,
-    ranks: Annotated[int, typer.Option(help="Data-parallel ranks of a replica.")] = 2,
-    sessions: Annotated[int | None, typer.Option(help="Sessions to send; sub-agents come on top.")] = None,
-    turns: Annotated[int | None, typer.Option(help="Requests kept of each session.")] = None,
-    seed: Annotated[int, typer.Option(help="Of the generated sessions, the arrivals and the engines' weights.")] = 1,
-    prompt_ratio: Annotated[float | None, typer.Option(help="Multiplies prompt and output lengths.")] = None,
-    time_ratio: Annotated[float | None, typer.Option(help="Multiplies think times.")] = None,
-    policy: Annotated[
-        list[PolicyName] | None,
-        typer.Option("--policy", "--policy-compare", help="Policies to compare, in this order; repeatable."),
-    ] = None,
-    forward: Annotated[ForwardName | None, typer.Option(help="Forward of the engines, whatever --timed says.")] = None,
-    keep: Annotated[bool, typer.Option("--keep", help="Leave the last fleet up until Ctrl-C.")] = False,
+    trace: flags.Trace = None,
+    timed: flags.Timed = False,
+    replicas: flags.Replicas = 4,
+    ranks: flags.Ranks = 2,
+    sessions: flags.Sessions = None,
+    turns: flags.Turns = None,
+    seed: flags.Seed = 1,
+    prompt_ratio: flags.PromptRatio = None,
+    time_ratio: flags.TimeRatio = None,
+    policy: flags.Policies = None,
+    forward: flags.Forward = None,
+    check_simulation: flags.CheckSimulation = False,
+    noise_ratio: flags.NoiseRatio = NOISE_RATIO,
+    json: flags.Json = False,
+    keep: flags.Keep = False,
 ) -> None:
     """Compare round robin with cache affinity on agent sessions, on a fleet started here."""
-    output = Output(sys.stdout)
+    output = Output(sys.stderr if json else sys.stdout)
     console = Console(file=cast("TextIO", output))
     options = DemoOptions(
         trace=trace,
+        is_slow=check_simulation,
         full_size=timed,
-        forward=forward or (ForwardName.TIMED if timed else ForwardName.TORCH),
+        forward=forward or (ForwardName.TIMED if timed or check_simulation else ForwardName.TORCH),
         replicas=replicas,
         ranks=ranks,
         seed=seed,
@@ -63,15 +70,27 @@ def demo(
         prompt_ratio=prompt_ratio,
         time_ratio=time_ratio,
     )
+    tokenizer = Tokenizer(TOY_FOLDER)
+    plan = _make_plan(options, tokenizer)
+    check = OrderCheck(plan, tokenizer, time_ratio=noise_ratio) if check_simulation else None
+    names = [name.value for name in policy or (CHECKED_POLICIES if check_simulation else DEFAULT_POLICIES)]
+    comparison = Comparison(plan, names, console, time.monotonic, check)
+    code = _run(comparison, console, output, keep=keep)
+    if json:
+        typer.echo(describe_as_json(plan, [run.summary for run in comparison.runs], comparison.result))
+    raise typer.Exit(code)
+
+
+def _make_plan(options: DemoOptions, tokenizer: Tokenizer) -> DemoPlan:
+    """The plan; what cannot be carried out ends the command before anything is started."""
     try:
-        plan = build_plan(options, _count_tokens)
+        plan = build_plan(options, lambda text: len(tokenizer.encode(text)))
     except (TraceError, ValueError) as error:
         raise typer.BadParameter(str(error)) from error
     if plan.forward is ForwardName.TORCH and find_spec("torch") is None:
         typer.echo(f"error: {WITHOUT_TORCH}", err=True)
         raise typer.Exit(1)
-    comparison = Comparison(plan, [name.value for name in policy or DEFAULT_POLICIES], console, time.monotonic)
-    raise typer.Exit(_run(comparison, console, output, keep=keep))
+    return plan
 
 
 def _run(comparison: Comparison, console: Console, output: Output, *, keep: bool) -> int:
@@ -82,11 +101,6 @@ def _run(comparison: Comparison, console: Console, output: Output, *, keep: bool
     finally:
         # Empty after every orderly end; an exception that tears down the event loop cuts that short.
         children.kill_all()
-
-
-def _count_tokens(text: str) -> int:
-    tokenizer = Tokenizer.from_file(str(TOY_FOLDER / "tokenizer.json"))
-    return len(tokenizer.encode(text, add_special_tokens=False).ids)
 
 
 async def _run_until_signal(
@@ -112,7 +126,7 @@ async def _run_until_signal(
                 raise
             console.print("stopping all processes")
             return SIGNAL_EXIT_BASE + received[0] if comparison.exit_code is None else comparison.exit_code
-        except ChildEndedError as error:
+        except (ChildEndedError, NotAlikeError, RefusedError) as error:
             console.print(str(error), markup=False, highlight=False)
             return 1
 

@@ -8,6 +8,7 @@ import aiohttp
 from msgspec import Struct
 from rich.console import Console
 
+from simulator.demo.check import CheckResult, OrderCheck
 from simulator.demo.client import AgentClient, Reply
 from simulator.demo.fleet import MODEL, DemoFleet
 from simulator.demo.plan import DemoPlan
@@ -16,7 +17,7 @@ from simulator.demo.progress import RunProgress
 from simulator.demo.replay import Replay
 from simulator.demo.report import Summary, summarise
 from simulator.demo.scrape import router_counters
-from simulator.demo.show import describe_decision, show_plan, show_table
+from simulator.demo.show import describe_decision, show_check, show_plan, show_table
 
 #: A request that takes longer counts as failed, seconds.
 REQUEST_TIMEOUT_S = 60.0
@@ -43,36 +44,60 @@ class Comparison:
         policies: Policies in the order of their runs.
         console: Where everything is shown.
         clock: Seconds, monotonic.
+        check: Compares the runs with simulated ones; None leaves that out.
     """
 
-    def __init__(self, plan: DemoPlan, policies: Sequence[str], console: Console, clock: Callable[[], float]) -> None:
-        self._plan, self._policies, self._console, self._clock = plan, policies, console, clock
+    def __init__(
+        self,
+        plan: DemoPlan,
+        policies: Sequence[str],
+        console: Console,
+        clock: Callable[[], float],
+        check: OrderCheck | None = None,
+    ) -> None:
+        self._plan, self._policies, self._console, self._clock, self._check = plan, policies, console, clock, check
+        #: The policies' runs so far.
+        self.runs: list[Run] = []
+        #: What the check came to; None before it, and where there is none.
+        self.result: CheckResult | None = None
         #: Exit code of a comparison whose table was shown; None before.
         self.exit_code: int | None = None
 
     async def carry_out(self, children: Children, *, keep: bool) -> int:
-        """Run all policies and show the table; the exit code, 1 when too many requests failed.
+        """Run all policies and show the table; the exit code, 1 when too many failed or the orders differ.
 
         Raises:
             ChildEndedError: A process of the fleet ended while it was needed.
+            NotAlikeError: The runs cannot be compared with simulated ones.
+            RefusedError: They could not be simulated.
         """
         show_plan(self._console, self._plan)
-        runs: list[Run] = []
         async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as http:
             fleet = DemoFleet(children, http, self._plan, self._clock)
             for policy in self._policies:
                 await fleet.stop()
                 router = await self._start(fleet, policy)
-                runs.append(await self._run_policy(policy, children, fleet, router, http))
-            show_table(self._console, [run.summary for run in runs])
-            await self._explain(http, router, runs[-1].replies)
-            self.exit_code = int(any(run.summary.failed_ratio > MAX_FAILED_RATIO for run in runs))
+                self.runs.append(await self._run_policy(policy, children, fleet, router, http))
+            show_table(self._console, [run.summary for run in self.runs])
+            await self._explain(http, router, self.runs[-1].replies)
+            code = int(any(run.summary.failed_ratio > MAX_FAILED_RATIO for run in self.runs))
+            self.exit_code = code or await self._check_order()
             if keep:
                 self._console.print("The last fleet stays up and the two pages can be opened; Ctrl-C ends it.")
                 await _unless_child_ends(children, asyncio.Event().wait())
             else:
                 self._console.print("The two pages end with the demo; --keep leaves the last fleet up.")
         return self.exit_code
+
+    async def _check_order(self) -> int:
+        """Simulate what was sent and say whether the policies come in the same order; 1 when they do not."""
+        if self._check is None:
+            return 0
+        self._console.print("the same requests in the simulator ...")
+        summaries, replies = [run.summary for run in self.runs], [run.replies for run in self.runs]
+        self.result = await asyncio.to_thread(self._check.carry_out, summaries, replies)
+        show_check(self._console, self.result)
+        return int(not self.result.agreement.holds)
 
     async def _start(self, fleet: DemoFleet, policy: str) -> Child:
         plan = self._plan

@@ -4,8 +4,9 @@ import asyncio
 from collections.abc import Callable
 
 import aiohttp
+import msgspec
 
-from simulator.demo.plan import DemoPlan, ForwardName
+from simulator.demo.plan import DemoPlan, ForwardName, name_worker
 from simulator.demo.processes import Child, ChildEndedError, Children
 from simulator.demo.scrape import MetricsPage
 
@@ -13,8 +14,6 @@ MODEL = "dovecote-toy"
 #: How long the engines may take to listen (they load torch), the router, and the router's first look at the fleet.
 ENGINE_DEADLINE_S, ROUTER_DEADLINE_S, READY_DEADLINE_S = 60.0, 30.0, 30.0
 POLL_S = 0.1
-#: Engine, as the timed forward plays it: prefill speed and time of a decode step of one rank.
-TIMED_FLAGS = ("--timed-prefill-tokens-per-s", "20000", "--timed-decode-step-ms", "8")
 #: Tensor libraries must not start a thread per core in each of the engines.
 ENGINE_ENV = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
 
@@ -58,9 +57,10 @@ class DemoFleet:
         Raises:
             ChildEndedError: It ended, never listened, or did not find the replicas in time.
         """
-        urls = [engine.url for engine in self._engines]
-        flags = ["--port", "0", "--policy", policy, "--workers", *urls]
-        router = await self._children.start(f"router ({policy})", ["router", "serve", *flags], {})
+        arguments = ["router", "serve", "--port", "0", "--policy", policy]
+        named = [{"url": engine.url, "id": name_worker(place)} for place, engine in enumerate(self._engines)]
+        workers = {"DOVECOTE__WORKERS": msgspec.json.encode(named).decode()}
+        router = await self._children.start(f"router ({policy})", arguments, workers)
         self._routers.append(router)
         await router.wait_listening(ROUTER_DEADLINE_S)
         await self._wait_ready(router)
@@ -91,8 +91,7 @@ def is_ready(page: MetricsPage, replicas: int) -> bool:
 
 def engine_flags(plan: DemoPlan) -> list[str]:
     """Command line of one replica."""
-    is_timed = plan.forward is ForwardName.TIMED
-    flags = {
+    flags: dict[str, object] = {
         "--port": 0,
         "--model": MODEL,
         "--forward": plan.forward.value,
@@ -100,7 +99,10 @@ def engine_flags(plan: DemoPlan) -> list[str]:
         "--page-tokens": plan.page_tokens,
         "--pool-pages": plan.pool_pages,
         "--max-model-len": plan.max_model_len,
-        "--prefill-chunk-tokens": 8192 if is_timed else 512,
+        "--prefill-chunk-tokens": plan.chunk_tokens,
         "--seed": plan.seed,
     }
-    return [str(word) for pair in flags.items() for word in pair] + list(TIMED_FLAGS if is_timed else ())
+    if plan.forward is ForwardName.TIMED:
+        flags["--timed-prefill-tokens-per-s"] = plan.pace.prefill_tokens_per_s
+        flags["--timed-decode-step-ms"] = plan.pace.decode_step_ms
+    return [str(word) for pair in flags.items() for word in pair]

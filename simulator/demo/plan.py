@@ -33,10 +33,26 @@ MESSAGE_TOKENS = 8
 MIN_TURNS = 3
 
 
+class Pace(Struct, frozen=True):
+    """What the timed forward takes."""
+
+    prefill_tokens_per_s: float = 20_000.0
+    #: A step in which a rank generates.
+    decode_step_ms: float = 8.0
+
+
+#: A prompt of 3,000 tokens takes most of a second: what the router and a busy machine add is little beside it.
+SLOW_PACE = Pace(prefill_tokens_per_s=4_000.0, decode_step_ms=20.0)
+#: So many at least: with fewer the ranks are idle, and policies hardly differ.
+SLOW_SESSIONS = 24
+
+
 class DemoOptions(Struct, frozen=True):
     """What the command line asked for; None takes the default of the traffic at hand."""
 
     trace: Path | None = None
+    #: Shrunk prompts on slow engines: what is waited for is then the engine's time, and no other.
+    is_slow: bool = False
     #: Prompts as long as recorded; without it they are shrunk to what a CPU can compute.
     full_size: bool = False
     forward: ForwardName = ForwardName.TORCH
@@ -56,6 +72,8 @@ class Traffic(Struct, frozen=True):
     scale: TraceScale
     #: Mean time between the starts of two sessions, seconds.
     arrival_s: float
+    #: Of the timed forward.
+    pace: Pace = Pace()
 
 
 class DemoPlan(Struct, frozen=True):
@@ -73,6 +91,9 @@ class DemoPlan(Struct, frozen=True):
     #: Pages of one rank's pool.
     pool_pages: int
     max_model_len: int
+    #: Tokens prefilled in one step.
+    chunk_tokens: int
+    pace: Pace
 
     @property
     def requests(self) -> int:
@@ -117,6 +138,8 @@ def build_plan(options: DemoOptions, count_tokens: Callable[[str], int]) -> Demo
     _check(options)
     form = None if options.trace is None else detect_form(options.trace)
     traffic = default_traffic(form, full_size=options.full_size)
+    if options.is_slow and not options.full_size:
+        traffic = msgspec.structs.replace(traffic, sessions=max(traffic.sessions, SLOW_SESSIONS), pace=SLOW_PACE)
     scale = _scale(options, traffic.scale)
     wanted = options.sessions or traffic.sessions
     sessions = _choose_sessions(options, scale, wanted)
@@ -136,7 +159,14 @@ def build_plan(options: DemoOptions, count_tokens: Callable[[str], int]) -> Demo
         page_tokens=page_tokens,
         pool_pages=pool_pages(peaks, options.replicas * options.ranks, page_tokens),
         max_model_len=round(max(peaks) * LARGEST_SHARE),
+        chunk_tokens=8_192 if options.forward is ForwardName.TIMED else 512,
+        pace=traffic.pace,
     )
+
+
+def name_worker(place: int) -> str:
+    """The name of a replica in every run: policies that hash names then choose alike."""
+    return f"engine-{place + 1}"
 
 
 def peak_tokens(session: Session) -> int:
@@ -175,6 +205,8 @@ def _check(options: DemoOptions) -> None:
         raise ValueError("--prompt-ratio is above 0 and at most 1")
     if options.time_ratio is not None and not 0 <= options.time_ratio <= 100:
         raise ValueError("--time-ratio is 0 to 100")
+    if options.is_slow and options.forward is not ForwardName.TIMED:
+        raise ValueError("--check-simulation takes engines whose times are known: --forward timed, the default with it")
     if (options.sessions is not None and options.sessions < 1) or (
         options.turns is not None and options.turns < MIN_TURNS
     ):

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate
 from random import Random
 
 from simulator.demo.client import Reply
@@ -9,6 +10,13 @@ from simulator.traces.history import History
 from simulator.traces.session import Message, Session, Turn
 
 Send = Callable[[Session, Turn, tuple[Message, ...]], Awaitable[Reply]]
+
+
+def draw_starts(sessions: int, arrival_s: float, seed: int) -> list[float]:
+    """When each session starts, seconds after the first: `arrival_s` apart in the mean."""
+    rng = Random(f"arrivals/{seed}")
+    gaps_s = (rng.expovariate(1.0 / arrival_s) if arrival_s > 0 else 0.0 for _ in range(sessions - 1))
+    return list(accumulate(gaps_s, initial=0.0))
 
 
 class Replay:
@@ -34,12 +42,10 @@ class Replay:
             arrival_s: Mean time between the starts of two sessions.
             seed: Of the arrival times.
         """
-        rng = Random(f"arrivals/{seed}")
-        start_s = 0.0
+        starts_s = draw_starts(len(sessions), arrival_s, seed)
         async with asyncio.TaskGroup() as group:
-            for session in sessions:
+            for session, start_s in zip(sessions, starts_s, strict=True):
                 group.create_task(self._run_session(session, start_s))
-                start_s += rng.expovariate(1.0 / arrival_s) if arrival_s > 0 else 0.0
         return self._replies
 
     async def _run_session(self, session: Session, delay_s: float) -> None:

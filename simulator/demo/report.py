@@ -5,6 +5,7 @@ Nothing is printed here; `table_rows` gives labels and cells in the order of the
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from statistics import fmean
 
 from msgspec import Struct
 
@@ -29,8 +30,10 @@ class Summary(Struct, frozen=True):
     #: Of all prompt tokens that the engines took, the share they had cached, by their own count.
     cached_ratio: float | None
     computed_tokens: int
+    ttft_mean_s: float | None
     ttft_p50_s: float | None
     ttft_p99_s: float | None
+    e2e_mean_s: float | None
     #: Requests of the busiest rank over the mean of all ranks, idle ones included.
     busiest_over_mean: float | None
     router: RouterCounters
@@ -54,12 +57,18 @@ def summarise(policy: str, replies: Sequence[Reply], *, ranks: int, router: Rout
         failed_requests=len(replies) - len(complete),
         cached_ratio=cached_tokens / prompt_tokens if prompt_tokens else None,
         computed_tokens=prompt_tokens - cached_tokens,
+        ttft_mean_s=_mean(ttfts_s),
         ttft_p50_s=quantile(ttfts_s, 0.5),
         ttft_p99_s=quantile(ttfts_s, 0.99),
+        e2e_mean_s=_mean([reply.e2e_s for reply in complete if reply.e2e_s is not None]),
         busiest_over_mean=busiest_over_mean(complete, ranks),
         router=router,
         wall_s=wall_s,
     )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return fmean(values) if values else None
 
 
 def quantile(values: Sequence[float], share: float) -> float | None:
@@ -86,8 +95,10 @@ def table_rows(summaries: Sequence[Summary]) -> list[tuple[str, list[str]]]:
         ("failed requests", [f"{s.failed_requests:,}" for s in summaries]),
         ("cached-token ratio (engines)", [_ratio(s.cached_ratio) for s in summaries]),
         ("prompt tokens computed", [f"{s.computed_tokens:,}" for s in summaries]),
+        ("TTFT mean", [_milliseconds(s.ttft_mean_s) for s in summaries]),
         ("TTFT p50", [_milliseconds(s.ttft_p50_s) for s in summaries]),
         ("TTFT p99", [_milliseconds(s.ttft_p99_s) for s in summaries]),
+        ("end to end mean", [_milliseconds(s.e2e_mean_s) for s in summaries]),
         ("busiest rank / mean (requests)", [_times(s.busiest_over_mean) for s in summaries]),
         ("cached tokens predicted", [f"{s.router.predicted_cached_tokens:,}" for s in summaries]),
         ("cached tokens actual", [f"{s.router.actual_cached_tokens:,}" for s in summaries]),

@@ -32,11 +32,11 @@ class DynamoTimes:
         prefilling = end_tokens = begin_tokens = decoding = context_tokens = 0
         for row in rows:
             sequence = row.sequence
-            end_token = min(row.end_token, sequence.prompt_tokens)
-            if end_token > sequence.computed_tokens:
+            computed_tokens, prompt_tokens = sequence.computed_tokens, sequence.prompt_tokens
+            if computed_tokens < prompt_tokens:
                 prefilling += 1
-                end_tokens += end_token
-                begin_tokens += sequence.computed_tokens
+                end_tokens += min(row.end_token, prompt_tokens)
+                begin_tokens += computed_tokens
             if sequence.output_tokens and row.samples:
                 decoding += 1
                 context_tokens += sequence.total_tokens

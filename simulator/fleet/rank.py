@@ -31,8 +31,6 @@ class _Run(Struct):
     times: StepTimes
     begun_s: float
     steps: int
-    #: When the last step ends.
-    ends_s: float
     #: Outputs of a step that was settled when it began; None where that is done at its end.
     outputs: tuple[TokenOutput, ...] | None = None
 
@@ -60,13 +58,10 @@ class SimRank:
         encoder = encode or EventDialect.SGLANG_MAP.encoder()
         self._journal = Journal(encoder, dp_rank=target.dp_rank, window_batches=0)
         self._run: _Run | None = None
+        #: When the run under way ends; None where nothing is computed. The rank's own to write.
+        self.ends_s: float | None = None
         #: Seconds in which something was computed.
         self.busy_s = 0.0
-
-    @property
-    def ends_s(self) -> float | None:
-        """When the run under way ends; None where nothing is computed."""
-        return None if self._run is None else self._run.ends_s
 
     @property
     def counters(self) -> AdmissionCounters:
@@ -84,7 +79,7 @@ class SimRank:
         run = self._run
         if refusal is None and run is not None and run.steps > 1:
             run.steps = run.times.count_begun(now_s - run.begun_s, run.steps)
-            run.ends_s = run.begun_s + run.times.sum_s(run.steps)
+            self.ends_s = run.begun_s + run.times.sum_s(run.steps)
         return refusal
 
     def begin(self, now_s: float) -> None:
@@ -99,17 +94,16 @@ class SimRank:
         times = self._times.measure(rows)
         steps = self._admission.count_like_steps(rows)
         steps = steps if times.steps is None else min(steps, times.steps)
-        self._run = _Run(rows, times, now_s, steps, now_s + times.sum_s(steps))
-        if steps == 1:
-            self._run.outputs = self._settle(rows)
+        self.ends_s = now_s + times.sum_s(steps)
+        self._run = _Run(rows, times, now_s, steps, self._settle(rows) if steps == 1 else None)
 
     def finish(self) -> tuple[TokenOutput, ...]:
         """The run's end: what it gave."""
-        run = self._run
-        if run is None:
+        run, ends_s = self._run, self.ends_s
+        if run is None or ends_s is None:
             raise RuntimeError(f"{self.target} has nothing under way")
-        self._run = None
-        self.busy_s += run.ends_s - run.begun_s
+        self._run = self.ends_s = None
+        self.busy_s += ends_s - run.begun_s
         if run.outputs is not None:
             return run.outputs
         return self._settle(self._admission.lengthen(run.rows, run.steps))

@@ -70,8 +70,10 @@ class RouterSide:
         self.placer.handle(FleetChanged(now_s=0.0, ranks=tuple(facts)))
 
     def hear(self, target: Target, frames: Sequence[bytes], now_s: float) -> None:
-        """A message of a rank's event socket."""
-        self._streams[target].on_live(frames, now_s)
+        """A message of a rank's event socket, taken in as the router's feed does."""
+        stream = self._streams[target]
+        if not stream.on_live_run([frames], now_s).payloads:
+            stream.on_live(frames, now_s)
 
     def report(self, target: Target, load: LoadReport, now_s: float) -> None:
         """A rank's answer about its load."""

@@ -69,14 +69,15 @@ class Simulation:
         self._loop = ClosedLoop(trace.requests)
         self._report_interval_s = report_interval_s
         self._next_report_s = 0.0
-        self._places = {request.request_id: place for place, request in enumerate(trace.requests)}
         #: (time, kind, serial, place of a request, or rank whose run may end or begin then).
         self._queue: list[tuple[float, _Kind, int, int | SimRank]] = []
         self._serial = 0
-        #: Ranks that may have events which the router has not heard.
-        self._untold: dict[Target, SimRank] = {}
+        #: Ranks that may have events which the router has not heard, in the order in which they began.
+        self._untold: dict[SimRank, None] = {}
         self.now_s = 0.0
         self.served: dict[int, Served] = {}
+        #: Those that have no answer yet, by request.
+        self._open: dict[str, Served] = {}
 
     def run(self) -> list[Served]:
         """Serve everything; returns it in the order of the trace.
@@ -86,14 +87,15 @@ class Simulation:
         """
         for due_s, place in self._loop.roots():
             self._push(due_s, _Kind.DUE, place)
-        while self._queue:
-            self.now_s, kind, _, item = heapq.heappop(self._queue)
-            if not isinstance(item, SimRank):
+        queue, pop, begins = self._queue, heapq.heappop, _Kind.BEGIN
+        while queue:
+            self.now_s, kind, _, item = pop(queue)
+            if isinstance(item, int):
                 self._send(item)
-            elif kind is _Kind.BEGIN and item.ends_s is None:
-                self._begin(item)
             elif item.ends_s == self.now_s:
                 self._finish(item)
+            elif kind is begins and item.ends_s is None:
+                self._begin(item)
         if len(self.served) != len(self._requests):
             raise RefusedError(f"{len(self._requests) - len(self.served)} requests wait for what never comes")
         return [self.served[place] for place in range(len(self._requests))]
@@ -111,7 +113,8 @@ class Simulation:
         if not isinstance(instruction, Place):
             raise RefusedError(f"{request.request_id}: {instruction.reason}")
         predicted_tokens = instruction.decision.predicted_cached_tokens
-        self.served[place] = Served(place, self.now_s, instruction.target, predicted_tokens)
+        served = Served(place, self.now_s, instruction.target, predicted_tokens)
+        self.served[place] = self._open[request.request_id] = served
         rank = self._ranks[instruction.target]
         engine_request = EngineRequest(
             request_id=request.request_id,
@@ -134,9 +137,10 @@ class Simulation:
 
     def _begin(self, rank: SimRank) -> None:
         rank.begin(self.now_s)
-        self._untold[rank.target] = rank
-        if rank.ends_s is not None:
-            self._push(rank.ends_s, _Kind.END, rank)
+        self._untold[rank] = None
+        ends_s = rank.ends_s
+        if ends_s is not None:
+            self._push(ends_s, _Kind.END, rank)
 
     def _finish(self, rank: SimRank) -> None:
         """A run ended: tell the router what it would see, and go on."""
@@ -148,8 +152,8 @@ class Simulation:
             self._begin(rank)
 
     def _take(self, output: TokenOutput) -> None:
-        place = self._places[output.request_id]
-        request, served = self._requests[place], self.served[place]
+        served = self._open[output.request_id]
+        request = self._requests[served.place]
         if served.first_token_s is None:
             served.first_token_s = self.now_s
             served.cached_tokens = output.cached_tokens
@@ -160,16 +164,17 @@ class Simulation:
                 self._router.see_progress(request, output.output_tokens, self.now_s)
             return
         served.end_s = self.now_s
+        del self._open[request.request_id]
         self._router.see_end(request, output.cached_tokens, output.output_tokens, self.now_s)
-        for due_s, waiter in self._loop.end(place, self.now_s):
+        for due_s, waiter in self._loop.end(served.place, self.now_s):
             self._push(due_s, _Kind.DUE, waiter)
 
     def _tell_events(self) -> None:
         """What the router would have heard by now; only a decision makes a difference of it."""
-        for target, rank in self._untold.items():
+        for rank in self._untold:
             frames = rank.publish(self.now_s)
             if frames is not None:
-                self._router.hear(target, frames, self.now_s)
+                self._router.hear(rank.target, frames, self.now_s)
         self._untold.clear()
 
     def _report_loads(self) -> None:

@@ -8,7 +8,7 @@ from msgspec import Struct
 from engine_shim.engine.admission.admission import PlannedRow
 
 
-class StepTimes(Struct, frozen=True):
+class StepTimes(Struct, frozen=True, gc=False):
     """Durations of like steps in a row: the i-th takes `first_s + growth_s * i + curve_s * i * i`, i from 0."""
 
     first_s: float
@@ -19,6 +19,8 @@ class StepTimes(Struct, frozen=True):
 
     def sum_s(self, steps: int) -> float:
         """Seconds of the first `steps` of them."""
+        if steps == 1:
+            return self.first_s
         pairs = steps * (steps - 1)
         return steps * self.first_s + self.growth_s * pairs / 2 + self.curve_s * pairs * (2 * steps - 1) / 6
 

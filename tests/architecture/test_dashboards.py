@@ -9,7 +9,12 @@ import yaml
 from prometheus_client import generate_latest
 
 from engine_shim.engine.server.metrics import EngineMetrics
+from router.collector import PauseLog
+from router.control.audit_metrics import AuditCollector
+from router.control.reload import ReloadCounts
 from router.metrics import RouterMetrics
+from router.placement.placer import Placer
+from router.policy.catalogue import build_policy
 
 ROOT = Path(__file__).parents[2]
 BOARDS = sorted((ROOT / "dashboards" / "grafana" / "boards").glob("*.json"))
@@ -34,6 +39,11 @@ SUBJECTS = {
     "dovecote_router_worker_parity",
     "dovecote_router_prompt_cache_bytes",
     "dovecote_router_prediction_disagreement",
+    "dovecote_router_regret_seconds_bucket",
+    "dovecote_router_policy_file_refused",
+    "dovecote_router_shadow_choices_total",
+    "dovecote_router_kept_states",
+    "dovecote_router_collector_pause_seconds_bucket",
 }
 
 
@@ -49,6 +59,9 @@ def existing() -> set[str]:
     metrics.watch_health(dict)
     metrics.watch_parity(dict)
     metrics.watch_agreement(dict)
+    metrics.watch_collector(PauseLog())
+    placer = Placer(policy=build_policy("cache_affinity"), rng_seed=1)
+    metrics.registry.register(AuditCollector(placer, ReloadCounts(), lambda: None))
     engine_page = generate_latest(EngineMetrics([], lambda _: 0).registry)
     return names_on(metrics.to_text().decode()) | names_on(engine_page.decode())
 

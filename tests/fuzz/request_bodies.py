@@ -8,7 +8,9 @@ from guided import fuzz, instrumented
 with instrumented():
     from router.errors import DovecoteError
     from router.prompt import Prompter, Unrenderable
+    from router.proxy.api import Api
     from router.proxy.body import INTERNAL_FIELDS, ROUTED_FIELDS, RequestBody
+    from router.proxy.kept import MAX_ID_CHARS
     from router.proxy.known_bodies import KnownBodies
     from router.sessions.identity import find_session
 
@@ -33,17 +35,28 @@ IDS = {
     "prompt": [1, 2, 3, 4, 5, 6, 7, 8],
     "features": {"mm_hashes": {"image": ["a"]}, "mm_placeholders": {"image": [{"offset": 1, "length": 3}]}},
 }
-SEEDS = [flag + json.dumps(body).encode() for flag in (b"0", b"1") for body in (CHAT, PLAIN, IDS)]
+STATEFUL = {
+    "model": "m",
+    "instructions": "s",
+    "input": [{"role": "user", "content": "hi"}],
+    "previous_response_id": "resp_1",
+    "max_output_tokens": 5,
+}
+SESSION = {"prompt": "text", "session_params": {"id": "s", "rid": None, "offset": 0}}
+APIS = dict(zip((b"0", b"1", b"2"), Api, strict=True))
+BODIES = (CHAT, PLAIN, IDS, STATEFUL, SESSION)
+SEEDS = [flag + json.dumps(body).encode() for flag in APIS for body in BODIES]
 
 
 def check(data: bytes) -> None:
     """A body is refused with an error of ours, or forwarded as valid JSON without the fields that are the router's."""
-    is_chat, text = data[:1] == b"0", data[1:]
+    api, text = APIS.get(data[:1], Api.RESPONSE), data[1:]
     try:
-        body = RequestBody(text, is_chat=is_chat, known=KnownBodies())
+        body = RequestBody(text, api=api, known=KnownBodies())
         forwarded, _ = body.to_forward()
         find_session({}, body.identity)
         assert body.choices >= 1
+        assert body.pin is None or len(body.pin) <= MAX_ID_CHARS + len("response:")
         assert body.expected_output_tokens >= 1
         prompt = PROMPTER.prepare(body.prompt_input)
     except DovecoteError:

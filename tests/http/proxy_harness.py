@@ -2,6 +2,7 @@
 
 import asyncio
 import socket
+import time
 from contextlib import asynccontextmanager
 
 import httpx
@@ -54,9 +55,9 @@ class Client(httpx.AsyncClient):
 
 
 @asynccontextmanager
-async def in_process(urls, **sections):
+async def in_process(urls, *, clock=time.monotonic, **sections):
     """A router under an ASGI transport; what it leaves charged fails the test."""
-    router = Router(config_for(urls, **sections))
+    router = Router(config_for(urls, **sections), clock=clock)
     async with router.control.router.lifespan_context(router.control):
         transport = httpx.ASGITransport(app=router, raise_app_exceptions=True)
         async with Client(router, transport=transport, base_url="http://router") as client:

@@ -47,6 +47,10 @@ async def test_the_process_prints_where_it_listens_and_ends_on_a_signal():
             assert line.startswith("listening on http://127.0.0.1:")
             async with httpx.AsyncClient(trust_env=False) as client:
                 assert (await client.get(line.split()[-1] + "/health")).status_code == 503
+                assert (
+                    "dovecote_router_collector_pause_seconds_count"
+                    in (await client.get(line.split()[-1] + "/metrics")).text
+                )
             process.send_signal(signal.SIGTERM)
             _, errors = await process.communicate()
     finally:

@@ -85,21 +85,24 @@ class Admission:
         """Decide the rows of the next step, oldest sequence first, and lease their pages."""
         budget = TokenBudget(self._spec.prefill_chunk_tokens)
         retracted_requests = self.counters.retracted_requests
-        rows = [self._plan_row(sequence, budget) for sequence in tuple(self.queues.running)]
+        plan_row = self._plan_row
+        rows = [plan_row(sequence, budget) for sequence in tuple(self.queues.running)]
         # Who just gave pages back for want of room is not let in again by the same step.
         while self.counters.retracted_requests == retracted_requests and self._admit_next(budget):
-            rows.append(self._plan_row(self.queues.running[-1], budget))
-        return tuple(row for row in rows if row is not None)
+            rows.append(plan_row(self.queues.running[-1], budget))
+        return tuple([row for row in rows if row is not None])
 
     def settle(self, rows: Seq[PlannedRow], token_ids: Seq[int | None]) -> tuple[TokenOutput, ...]:
         """Take in what was computed: publish full pages, append sampled tokens, end what is done."""
         outputs = []
+        id_tokens, publish = self._spec.id_tokens, self._cache.publish
         for row, token_id in zip(rows, token_ids, strict=True):
-            sequence = row.sequence
-            prefilled = min(row.end_token, sequence.prefill_end_token) - sequence.computed_tokens
-            self.counters.computed_tokens += max(0, prefilled)
-            sequence.computed_tokens = row.end_token
-            self._cache.publish(row.lease, sequence.token_bytes, row.end_token // self._spec.id_tokens)
+            sequence, end_token = row.sequence, row.end_token
+            if not sequence.is_decoding:
+                prefill_end_token = min(end_token, sequence.prefill_end_token)
+                self.counters.computed_tokens += prefill_end_token - sequence.computed_tokens
+            sequence.computed_tokens = end_token
+            publish(row.lease, sequence.token_bytes, end_token // id_tokens)
             if token_id is not None:
                 outputs.append(self._take_token(sequence, token_id))
         return tuple(outputs)
@@ -109,16 +112,14 @@ class Admission:
 
         1 where something is prefilled. Admission cannot change meanwhile: no page is taken or given back.
         """
-        if not all(row.sequence.is_decoding for row in rows):
-            return 1
         page_tokens = self._spec.page_tokens
-        return min(
-            min(
-                row.sequence.limit_tokens - row.sequence.output_tokens,
-                page_tokens - row.sequence.computed_tokens % page_tokens,
-            )
-            for row in rows
-        )
+        steps = page_tokens
+        for row in rows:
+            sequence = row.sequence
+            if not sequence.is_decoding:
+                return 1
+            steps = min(steps, sequence.left_tokens, page_tokens - sequence.computed_tokens % page_tokens)
+        return steps
 
     def lengthen(self, rows: Seq[PlannedRow], steps: int) -> tuple[PlannedRow, ...]:
         """Make `rows` stand for `steps` steps, at most `count_like_steps`; only where generated tokens are not kept."""
@@ -127,7 +128,7 @@ class Admission:
         for row in rows:
             row.sequence.skip(steps - 1)
         self.counters.generated_tokens += (steps - 1) * len(rows)
-        return tuple(PlannedRow(row.sequence, row.lease, row.end_token + steps - 1) for row in rows)
+        return tuple([PlannedRow(row.sequence, row.lease, row.end_token + steps - 1) for row in rows])
 
     def count_waiting_uncached_tokens(self) -> int:
         """Prompt tokens that wait and would have to be computed. Cost: one match a waiting request."""
@@ -179,23 +180,25 @@ class Admission:
         lease = sequence.lease
         if lease is None:  # an older one took its pages in this very step
             return None
-        count = self._count_tokens(sequence, budget)
+        count = 1
+        if self._spec.decode_shares_chunk or not sequence.is_decoding:
+            count = budget.take(sequence.total_tokens - sequence.computed_tokens)
         if not count:
             return None
         end_token = sequence.computed_tokens + count
+        if end_token > len(lease.pages) * self._spec.page_tokens and not self._make_room(sequence, lease, end_token):
+            return None
+        return PlannedRow(sequence, lease, end_token)
+
+    def _make_room(self, sequence: Sequence, lease: Lease, end_token: int) -> bool:
+        """Pages up to a token, at the cost of the youngest; False where that was the sequence itself."""
         while not self._cache.grow(lease, self._pages_for(end_token)):
             retracted = self.queues.retract_youngest()
             self._give_up_lease(retracted)
             self.counters.retracted_requests += 1
             if retracted is sequence:
-                return None
-        return PlannedRow(sequence, lease, end_token)
-
-    def _count_tokens(self, sequence: Sequence, budget: TokenBudget) -> int:
-        """How many of its tokens may be computed in this step."""
-        if sequence.is_decoding and not self._spec.decode_shares_chunk:
-            return 1
-        return budget.take(sequence.uncomputed_tokens)
+                return False
+        return True
 
     def _take_token(self, sequence: Sequence, token_id: int) -> TokenOutput:
         finish_reason = sequence.append(token_id)

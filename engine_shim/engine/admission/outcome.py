@@ -10,7 +10,7 @@ import msgspec
 FinishReason = Literal["stop", "length", "abort"]
 
 
-class TokenOutput(msgspec.Struct, frozen=True, kw_only=True):
+class TokenOutput(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One new token of a request, or its end, or both."""
 
     request_id: str

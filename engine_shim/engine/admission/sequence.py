@@ -9,7 +9,7 @@ from engine_shim.engine.admission.draws import seed_of_request
 from engine_shim.engine.admission.outcome import FinishReason, TokenOutput
 from engine_shim.engine.admission.request import EngineRequest
 from engine_shim.engine.cache.prefix_cache import Lease
-from engine_shim.engine.cache.token_bytes import TOKEN_BYTES, pack_tokens
+from engine_shim.engine.cache.token_bytes import pack_tokens
 from engine_shim.engine.spec import EngineSpec
 
 #: Ids at and above it name blocks of generated tokens, where prompts are lists of block ids.
@@ -41,7 +41,9 @@ class Sequence:
         self.token_bytes = bytearray(pack_tokens(request.prompt_ids))
         self._id_tokens = spec.id_tokens
         self._own_ids = own_ids
-        if spec.id_tokens > 1:
+        #: Tokens that the ids stand for.
+        self._named_tokens = len(request.prompt_ids) * spec.id_tokens
+        if self.total_tokens > self._named_tokens:
             self._name_blocks()
         self.computed_tokens = 0
         #: Pages held while running; None in the waiting and retracted queues.
@@ -63,9 +65,9 @@ class Sequence:
         return self.total_tokens - self.prompt_tokens
 
     @property
-    def uncomputed_tokens(self) -> int:
-        """Known tokens whose KV is still to compute; at least 1 until the sequence ends."""
-        return self.total_tokens - self.computed_tokens
+    def left_tokens(self) -> int:
+        """Tokens that may still be generated; at least 1 until the sequence ends."""
+        return self.limit_tokens - self.total_tokens + self.prompt_tokens
 
     @property
     def is_decoding(self) -> bool:
@@ -77,25 +79,25 @@ class Sequence:
         self.total_tokens += 1
         if self._id_tokens == 1:
             self.token_bytes += pack_tokens((token_id,))
-        else:
+        elif self.total_tokens > self._named_tokens:
             self._name_blocks()
         if token_id in self._stop_token_ids:
             return "stop"
-        return "length" if self.output_tokens >= self.limit_tokens else None
+        return "length" if self.total_tokens - self.prompt_tokens >= self.limit_tokens else None
 
     def skip(self, tokens: int) -> None:
         """Add generated tokens that do not end the output; only where generated tokens are not kept."""
         if self._id_tokens == 1 or self.output_tokens + tokens >= self.limit_tokens:
             raise ValueError(f"{self.request.request_id} cannot skip {tokens} tokens")
         self.total_tokens += tokens
-        self._name_blocks()
+        if self.total_tokens > self._named_tokens:
+            self._name_blocks()
 
     def _name_blocks(self) -> None:
         """An id for each begun block that has none yet."""
-        begun = -(-self.total_tokens // self._id_tokens)
-        missing = begun - len(self.token_bytes) // TOKEN_BYTES
-        if missing > 0:
-            self.token_bytes += pack_tokens([OWN_BLOCK | next(self._own_ids) % OWN_BLOCK for _ in range(missing)])
+        missing = -((self._named_tokens - self.total_tokens) // self._id_tokens)
+        self.token_bytes += pack_tokens([OWN_BLOCK | next(self._own_ids) % OWN_BLOCK for _ in range(missing)])
+        self._named_tokens += missing * self._id_tokens
 
     def report(self, token_id: int | None, finish_reason: FinishReason | None) -> TokenOutput:
         """The output that tells about this sequence as it is now."""
@@ -105,5 +107,5 @@ class Sequence:
             finish_reason=finish_reason,
             prompt_tokens=self.prompt_tokens,
             cached_tokens=self.cached_tokens or 0,
-            output_tokens=self.output_tokens,
+            output_tokens=self.total_tokens - self.prompt_tokens,
         )

@@ -4,28 +4,29 @@ The tree tells every change here; the engine takes the list once a step. Neighbo
 become one event, by the rule of SGLang's recorder.
 """
 
-from engine_shim.engine.cache.page_hash import HASHED_PAGES, PageNaming
-from engine_shim.engine.cache.token_bytes import unpack_tokens
+from collections.abc import Sequence
+
+from engine_shim.engine.cache.page_hash import HASHED_PAGES, PageName, PageNaming
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
 
 
 class _Stored:
     """A growing run of stored pages."""
 
-    def __init__(self, parent: bytes | None, cache_salt: str | None) -> None:
+    def __init__(self, parent: PageName | None, cache_salt: str | None) -> None:
         self.parent = parent
         self.cache_salt = cache_salt
-        self.digests: list[bytes] = []
+        self.digests: list[PageName] = []
         self.token_bytes = bytearray()
 
-    def is_continued_by(self, parent: bytes | None, cache_salt: str | None) -> bool:
+    def is_continued_by(self, parent: PageName | None, cache_salt: str | None) -> bool:
         return parent == self.digests[-1] and cache_salt == self.cache_salt
 
     def to_event(self, page_tokens: int, naming: PageNaming) -> BlockStored:
         return BlockStored(
             block_hashes=naming.event_hashes(self.digests),
             parent_block_hash=None if self.parent is None else naming.event_hashes((self.parent,))[0],
-            token_ids=unpack_tokens(self.token_bytes),
+            token_ids=naming.event_tokens(self.digests, self.token_bytes),
             block_tokens=page_tokens,
             cache_salt=self.cache_salt,
         )
@@ -37,7 +38,7 @@ class CacheDeltas:
     def __init__(self, page_tokens: int, naming: PageNaming = HASHED_PAGES) -> None:
         self._page_tokens = page_tokens
         self.naming = naming
-        self._changes: list[_Stored | list[bytes] | AllBlocksCleared] = []
+        self._changes: list[_Stored | list[PageName] | AllBlocksCleared] = []
 
     @property
     def is_empty(self) -> bool:
@@ -45,7 +46,12 @@ class CacheDeltas:
         return not self._changes
 
     def stored(
-        self, digests: list[bytes], token_bytes: bytes | bytearray, *, parent: bytes | None, cache_salt: str | None
+        self,
+        digests: Sequence[PageName],
+        token_bytes: bytes | bytearray,
+        *,
+        parent: PageName | None,
+        cache_salt: str | None,
     ) -> None:
         """Pages became reusable, in chain order after `parent` (None at the start of a prompt)."""
         tail = self._changes[-1] if self._changes else None
@@ -55,7 +61,7 @@ class CacheDeltas:
         tail.digests += digests
         tail.token_bytes += token_bytes
 
-    def removed(self, digests: list[bytes]) -> None:
+    def removed(self, digests: Sequence[PageName]) -> None:
         """Pages are gone, named from the root down."""
         tail = self._changes[-1] if self._changes else None
         if isinstance(tail, list):
@@ -72,7 +78,7 @@ class CacheDeltas:
         changes, self._changes = self._changes, []
         return tuple(self._to_event(change) for change in changes)
 
-    def _to_event(self, change: "_Stored | list[bytes] | AllBlocksCleared") -> Event:
+    def _to_event(self, change: "_Stored | list[PageName] | AllBlocksCleared") -> Event:
         if isinstance(change, _Stored):
             return change.to_event(self._page_tokens, self.naming)
         if isinstance(change, list):

@@ -7,7 +7,7 @@ Events carry the first 8 bytes as a signed integer; chaining always uses the who
 from collections.abc import Sequence
 from hashlib import sha256
 from itertools import pairwise
-from typing import Protocol
+from typing import Protocol, cast
 
 from engine_shim.engine.cache.token_bytes import TOKEN_BYTES, pack_tokens, unpack_tokens
 
@@ -58,43 +58,64 @@ def event_hash(digest: bytes) -> int:
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
+#: A digest of all tokens up to the page's end, or an id that stands for them.
+PageName = bytes | int
+
+
 class PageNaming(Protocol):
     """How a cache names its pages to others."""
 
-    def chain(self, prior: bytes, token_bytes: bytes | bytearray, page_tokens: int) -> list[bytes]:
+    def chain(self, prior: PageName, token_bytes: bytes | bytearray, page_tokens: int) -> Sequence[PageName]:
         """Names of the full pages in `token_bytes`, after the page named `prior`."""
         ...
 
-    def event_hashes(self, names: Sequence[bytes]) -> tuple[int, ...]:
+    def event_hashes(self, names: Sequence[PageName]) -> tuple[int, ...]:
         """The names as events carry them."""
+        ...
+
+    def event_tokens(self, names: Sequence[PageName], token_bytes: bytes | bytearray) -> tuple[int, ...]:
+        """The tokens of pages of these names as events carry them."""
         ...
 
 
 class HashedPages:
     """Pages are known by their tokens, and named by a digest of all tokens up to their end."""
 
-    def chain(self, prior: bytes, token_bytes: bytes | bytearray, page_tokens: int) -> list[bytes]:
+    def chain(self, prior: PageName, token_bytes: bytes | bytearray, page_tokens: int) -> list[bytes]:
         """See `chain_digests`."""
-        return chain_digests(prior, token_bytes, page_tokens)
+        return chain_digests(_as_digest(prior), token_bytes, page_tokens)
 
-    def event_hashes(self, names: Sequence[bytes]) -> tuple[int, ...]:
+    def event_hashes(self, names: Sequence[PageName]) -> tuple[int, ...]:
         """See `event_hash`."""
-        return tuple(event_hash(name) for name in names)
+        return tuple(event_hash(_as_digest(name)) for name in names)
+
+    def event_tokens(self, names: Sequence[PageName], token_bytes: bytes | bytearray) -> tuple[int, ...]:  # noqa: ARG002
+        """All of them."""
+        return unpack_tokens(token_bytes)
+
+
+def _as_digest(name: PageName) -> bytes:
+    if isinstance(name, int):
+        raise TypeError(f"page {name} is named by an id and not by a digest")
+    return name
 
 
 class NamedPages:
     """Pages are known by one id each, which stands for the whole prefix already: the name is the id."""
 
-    def chain(self, prior: bytes, token_bytes: bytes | bytearray, page_tokens: int) -> list[bytes]:  # noqa: ARG002
-        """The ids, packed; `prior` is in them."""
+    def chain(self, prior: PageName, token_bytes: bytes | bytearray, page_tokens: int) -> tuple[int, ...]:  # noqa: ARG002
+        """The ids; `prior` is in them."""
         if page_tokens != 1:
             raise ValueError(f"pages of {page_tokens} ids have no name of their own")
-        packed = bytes(token_bytes)
-        return [packed[start : start + TOKEN_BYTES] for start in range(0, len(packed), TOKEN_BYTES)]
+        return unpack_tokens(token_bytes)
 
-    def event_hashes(self, names: Sequence[bytes]) -> tuple[int, ...]:
+    def event_hashes(self, names: Sequence[PageName]) -> tuple[int, ...]:
         """The ids."""
-        return unpack_tokens(b"".join(names))
+        return tuple(cast("Sequence[int]", names))
+
+    def event_tokens(self, names: Sequence[PageName], token_bytes: bytes | bytearray) -> tuple[int, ...]:  # noqa: ARG002
+        """The ids once more."""
+        return self.event_hashes(names)
 
 
 HASHED_PAGES = HashedPages()

@@ -4,7 +4,7 @@ Gives page numbers to the prefix cache and takes them back; knows neither tokens
 that is not free is either cached (in the tree, held by nobody) or leased (held by a request).
 """
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import msgspec
 
@@ -27,7 +27,8 @@ class PageAllocator:
         self.total_pages = total_pages
         #: Lowest number last, so that it is taken first; then the most recently released.
         self._free = list(range(total_pages - 1, -1, -1))
-        self._is_free = bytearray(b"\1") * total_pages
+        #: The same pages: many are marked, and looked for, at once.
+        self._marked = set(self._free)
 
     @property
     def free_pages(self) -> int:
@@ -40,27 +41,26 @@ class PageAllocator:
             raise ValueError(f"{count} pages asked for, {len(self._free)} are free")
         taken = self._free[: -count - 1 : -1]
         del self._free[len(self._free) - count :]
-        marks = self._is_free
-        for page in taken:
-            marks[page] = 0
+        self._marked.difference_update(taken)
         return taken
 
-    def give_back(self, pages: Iterable[int]) -> None:
-        """Make pages free; raises `ValueError` for one that is free already."""
-        marks = self._is_free
-        for page in pages:
-            if marks[page]:
-                raise ValueError(f"page {page} is free already")
-            marks[page] = 1
-            self._free.append(page)
+    def give_back(self, pages: Sequence[int]) -> None:
+        """Make pages free; raises `ValueError`, and changes nothing, where one is free already or named twice."""
+        self._marked.update(pages)
+        if len(self._marked) != len(self._free) + len(pages):
+            self._marked = set(self._free)
+            twice = [page for page in pages if page in self._marked]
+            raise ValueError(f"page {twice[0]} is free already" if twice else f"a page twice among {len(pages)}")
+        self._free += pages
 
     def is_free(self, page: int) -> bool:
         """Whether the page is free."""
-        return bool(self._is_free[page])
+        return page in self._marked
 
     def check_invariants(self) -> None:
         """Raise `RuntimeError` where the list and the marks disagree."""
-        if len(set(self._free)) != len(self._free) or sum(self._is_free) != len(self._free):
-            raise RuntimeError(f"{len(self._free)} free pages listed, {sum(self._is_free)} marked")
-        if not all(self._is_free[page] for page in self._free):
-            raise RuntimeError("a listed page is not marked free")
+        counts = f"{len(self._free)} free pages listed, {len(self._marked)} marked"
+        if len(self._marked) != len(self._free):
+            raise RuntimeError(counts)
+        if self._marked != set(self._free):
+            raise RuntimeError(f"{counts}, and not the same")

@@ -4,10 +4,10 @@ Owns the allocator and the tree together, so that every page is in exactly one p
 from admission, gives it leases; gives the engine the events of a step.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 
 from engine_shim.engine.cache.deltas import CacheDeltas
-from engine_shim.engine.cache.page_hash import HASHED_PAGES, PageNaming
+from engine_shim.engine.cache.page_hash import HASHED_PAGES, PageName, PageNaming
 from engine_shim.engine.cache.pages import PageAllocator, PageCounts
 from engine_shim.engine.cache.radix_node import RadixNode
 from engine_shim.engine.cache.radix_tree import Match, RadixTree
@@ -79,9 +79,9 @@ class PrefixCache:
         missing = total_pages - len(lease.pages)
         if missing <= 0:
             return True
-        if missing > self.obtainable_pages:
-            return False
         shortage = missing - self._allocator.free_pages
+        if shortage > self._tree.unheld_pages:
+            return False
         if shortage > 0:
             evicted = self._tree.evict(shortage)
             self.evicted_pages += len(evicted)
@@ -95,9 +95,10 @@ class PrefixCache:
         if end <= start:
             return
         insertion = self._tree.insert(lease.node, token_bytes, start, tuple(lease.pages[start:end]))
-        lease.pages[start:end] = insertion.pages
         lease.node, lease.published_pages = insertion.node, end
-        self._retire(insertion.duplicates)
+        if insertion.duplicates:
+            lease.pages[start:end] = insertion.pages
+            self._retire(insertion.duplicates)
 
     def release(self, lease: Lease) -> None:
         """End a lease: what was published stays cached, the rest becomes free."""
@@ -121,7 +122,7 @@ class PrefixCache:
         free, cached, total = self._allocator.free_pages, self._tree.unheld_pages, self._allocator.total_pages
         return PageCounts(free=free, cached=cached, leased=total - free - cached, total=total)
 
-    def cached_digests(self) -> set[bytes]:
+    def cached_digests(self) -> set[PageName]:
         """Digests of all pages in the tree. Cost: O(pages)."""
         return {digest for node in self._tree.nodes() for digest in node.digests}
 
@@ -145,6 +146,7 @@ class PrefixCache:
         if counts.leased != len(published | set(private)):
             raise RuntimeError(f"{counts} but leases hold {len(published | set(private))} pages")
 
-    def _retire(self, pages: Iterable[int]) -> None:
+    def _retire(self, pages: Sequence[int]) -> None:
         """The one place where pages become free again."""
-        self._allocator.give_back(pages)
+        if pages:
+            self._allocator.give_back(pages)

@@ -3,6 +3,7 @@
 Made, split and cut by `RadixTree` only.
 """
 
+from engine_shim.engine.cache.page_hash import PageName
 from engine_shim.engine.cache.token_bytes import TOKEN_BYTES
 
 
@@ -21,7 +22,7 @@ class RadixNode:
         "token_bytes",
     )
 
-    def __init__(self, *, parent: "RadixNode | None", prior_digest: bytes, cache_salt: str | None) -> None:
+    def __init__(self, *, parent: "RadixNode | None", prior_digest: PageName, cache_salt: str | None) -> None:
         #: None for a root, and for a node that left the tree.
         self.parent = parent
         #: Digest of the page before the first one here; a root's is its namespace's.
@@ -31,7 +32,7 @@ class RadixNode:
         self.children: dict[bytes, RadixNode] = {}
         #: Packed tokens of all pages here.
         self.token_bytes = bytearray()
-        self.digests: list[bytes] = []
+        self.digests: list[PageName] = []
         self.pages: list[int] = []
         #: Leases that end at this node or below it.
         self.lock_count = 0
@@ -39,7 +40,7 @@ class RadixNode:
         self.last_used = 0
 
     @property
-    def last_digest(self) -> bytes:
+    def last_digest(self) -> PageName:
         """Digest of the last page here; what a child is chained from."""
         return self.digests[-1] if self.digests else self.prior_digest
 
@@ -89,9 +90,8 @@ class RadixNode:
         upper.children[self.first_page_key(page_tokens)] = self
         return upper
 
-    def cut_tail(self, pages: int, page_tokens: int) -> tuple[list[int], list[bytes]]:
-        """Drop the last `pages` pages; returns them and their digests, in order."""
-        kept = len(self.pages) - pages
-        dropped = self.pages[kept:], self.digests[kept:]
-        del self.pages[kept:], self.digests[kept:], self.token_bytes[kept * page_tokens * TOKEN_BYTES :]
+    def cut_tail(self, pages: int, page_bytes: int) -> tuple[list[int], list[PageName]]:
+        """Drop the last `pages` pages, at least one; returns them and their digests, in order."""
+        dropped = self.pages[-pages:], self.digests[-pages:]
+        del self.pages[-pages:], self.digests[-pages:], self.token_bytes[-pages * page_bytes :]
         return dropped

@@ -118,13 +118,22 @@ class RadixTree:
             start_page: Pages of the sequence before the inserted ones.
             pages: Where the KV of the following full pages is.
         """
+        if node.children or not pages:
+            return self._merge(node, token_bytes, start_page, pages)
+        end = self._append(node, token_bytes, start_page, pages, in_place=node.lock_count == 1)
+        self._lock_path(end, node)
+        return Insertion(node=end, pages=pages, duplicates=())
+
+    def _merge(
+        self, node: RadixNode, token_bytes: bytes | bytearray, start_page: int, pages: tuple[int, ...]
+    ) -> Insertion:
+        """`insert` below a node that others follow: what they have already is not added."""
         top, kept = node, list[int]()
         while len(kept) < len(pages):
             done = start_page + len(kept)
             child = self._find_child(node, token_bytes, done)
             if child is None:
-                own = node is top and node.lock_count == 1
-                node = self._append(node, token_bytes, done, pages[len(kept) :], in_place=own)
+                node = self._append(node, token_bytes, done, pages[len(kept) :], in_place=False)
                 kept += pages[len(kept) :]
             else:
                 common = self._count_common(child, token_bytes, done, start_page + len(pages))
@@ -140,21 +149,23 @@ class RadixTree:
     def evict(self, wanted_pages: int) -> list[int]:
         """Drop up to `wanted_pages` unheld pages, the longest unused leaves first, each from its end."""
         dropped: list[int] = []
-        while self._evictable and len(dropped) < wanted_pages:
-            last_used, _, leaf = heapq.heappop(self._evictable)
-            if not leaf.is_evictable or leaf.last_used != last_used:
+        while self._evictable and wanted_pages:
+            last_used, _, leaf = self._evictable[0]
+            if leaf.last_used != last_used or not leaf.is_evictable:
+                heapq.heappop(self._evictable)
                 continue
-            count = min(wanted_pages - len(dropped), len(leaf.pages))
-            key = leaf.first_page_key(self._page_tokens)
-            pages, digests = leaf.cut_tail(count, self._page_tokens)
+            count = min(wanted_pages, len(leaf.pages))
+            # What is left of a leaf stays first in line.
+            if count == len(leaf.pages):
+                heapq.heappop(self._evictable)
+                self._detach(leaf)
+            pages, digests = leaf.cut_tail(count, self._page_bytes)
             self._deltas.removed(digests)
             self.total_pages -= count
             self.unheld_pages -= count
+            wanted_pages -= count
             dropped += pages
-            if leaf.pages:
-                self._push_evictable(leaf)
-            else:
-                self._detach(leaf, key)
+        return dropped
         return dropped
 
     def clear(self) -> list[int]:
@@ -196,7 +207,7 @@ class RadixTree:
             raise RuntimeError("a node without parent or pages is in the tree")
         if parent.children.get(node.first_page_key(self._page_tokens)) is not node:
             raise RuntimeError("a node is not filed under its first page")
-        if node.digests != self._naming.chain(parent.last_digest, node.token_bytes, self._page_tokens):
+        if node.digests != list(self._naming.chain(parent.last_digest, node.token_bytes, self._page_tokens)):
             raise RuntimeError("a node's page hashes do not follow from its tokens")
         if len(node.digests) != len(node.pages):
             raise RuntimeError(f"{len(node.pages)} pages, {len(node.digests)} hashes")
@@ -264,11 +275,11 @@ class RadixTree:
             walker.last_used = self._clock
             walker = walker.parent
 
-    def _detach(self, leaf: RadixNode, key: bytes) -> None:
+    def _detach(self, leaf: RadixNode) -> None:
         parent = leaf.parent
         if parent is None:
             return
-        del parent.children[key]
+        del parent.children[leaf.first_page_key(self._page_tokens)]
         leaf.parent = None
         self._settle_unheld(parent)
 

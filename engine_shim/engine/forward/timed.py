@@ -6,7 +6,7 @@ here as it would in a model.
 """
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -14,6 +14,21 @@ import msgspec
 from engine_shim.engine.cache.token_bytes import TOKEN_BYTES
 from engine_shim.engine.forward.base import Draw, ForwardRow
 from engine_shim.engine.spec import EngineSpec
+
+
+class RowSize(msgspec.Struct, frozen=True):
+    """As much of a row as its time depends on."""
+
+    new_tokens: int
+    #: Position of the first of them.
+    start_token: int
+    #: Whether a token is sampled after them.
+    samples: bool
+
+    @property
+    def is_decoding(self) -> bool:
+        """Rows of one sampled token are decoding."""
+        return self.new_tokens == 1 and self.samples
 
 
 class CostModel(msgspec.Struct, frozen=True, kw_only=True):
@@ -32,17 +47,18 @@ class CostModel(msgspec.Struct, frozen=True, kw_only=True):
     #: Everything is multiplied by it; 0 does not sleep.
     time_scale: float = 1.0
 
-    def step_s(self, rows: Sequence[ForwardRow]) -> float:
-        """Seconds for these rows together; rows of one sampled token are decoding."""
+    def step_s(self, rows: Iterable[RowSize]) -> float:
+        """Seconds for these rows together."""
         prefill_s = decode_s = 0.0
+        decodes = False
         for row in rows:
-            new_tokens = len(row.token_bytes) // TOKEN_BYTES
-            if new_tokens == 1 and row.draw is not None:
+            if row.is_decoding:
+                decodes = True
                 decode_s += self.decode_row_s + self.decode_context_token_s * row.start_token
             else:
-                pairs = new_tokens * (row.start_token + new_tokens / 2)
-                prefill_s += self.prefill_token_s * new_tokens + self.prefill_pair_s * pairs
-        if any(len(row.token_bytes) == TOKEN_BYTES and row.draw is not None for row in rows):
+                pairs = row.new_tokens * (row.start_token + row.new_tokens / 2)
+                prefill_s += self.prefill_token_s * row.new_tokens + self.prefill_pair_s * pairs
+        if decodes:
             decode_s += self.decode_step_s
         return (prefill_s + decode_s) * self.time_scale
 
@@ -70,7 +86,7 @@ class TimedForward:
 
     def run(self, rows: Sequence[ForwardRow]) -> list[int | None]:
         """Write the rows' pages, sleep, and answer; one token for each row with a draw."""
-        duration_s = self._cost_model.step_s(rows)
+        duration_s = self._cost_model.step_s(map(measure_row, rows))
         states = [self._write(row) for row in rows]
         if duration_s > 0:
             self._sleep(duration_s)
@@ -102,6 +118,11 @@ class TimedForward:
         chance = b"" if draw.temperature == 0 else repr(draw.uniform).encode()
         number = int.from_bytes(blake2b(state + chance, digest_size=8).digest(), "little")
         return self._answers[number % len(self._answers)]
+
+
+def measure_row(row: ForwardRow) -> RowSize:
+    """The size of a row."""
+    return RowSize(len(row.token_bytes) // TOKEN_BYTES, row.start_token, row.draw is not None)
 
 
 def _chain(prior: bytes, token_bytes: bytes) -> bytes:

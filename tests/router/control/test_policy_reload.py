@@ -3,11 +3,13 @@
 import asyncio
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
 from router.config_policy import PolicyConfig, load_policy_config
-from router.control.reload import PolicyFile
+from router.control.reload import MAX_READS, PolicyFile, read_still
+from router.errors import ConfigError
 
 GOOD = "weights: {wait: 2.0}"
 
@@ -29,6 +31,13 @@ def path(tmp_path):
     made = tmp_path / "policy.yaml"
     made.write_text("")
     return made
+
+
+async def eventually(condition):
+    """Wait until something holds; a deadline keeps a broken test from hanging."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110  (the conditions are of many kinds)
+            await asyncio.sleep(0.001)
 
 
 def write(path, text):
@@ -118,3 +127,158 @@ async def test_sighup_has_the_file_read_at_once(path):
     os.kill(os.getpid(), signal.SIGHUP)
     await asyncio.wait_for(applied.changed.wait(), 30)
     await file.stop()
+
+
+async def test_a_file_that_comes_back_as_it_was_is_taken_as_it_was(path):
+    applied = Applied()
+    write(path, GOOD)
+    file = PolicyFile(path, PolicyConfig(), applied)
+    assert await file.look()
+    path.unlink()
+    assert not await file.look()
+    write(path, GOOD)
+    assert await file.look()
+    assert (file.problem, len(applied.seen)) == (None, 1)
+
+
+class WrittenTo(type(Path())):
+    """A path at which somebody goes on writing whenever it is looked at."""
+
+    def goes_on(self, pieces):
+        self.pieces = pieces
+        return self
+
+    def stat(self, **more):
+        if self.pieces:
+            with self.open("a", encoding="utf-8") as file:
+                file.write(self.pieces.pop(0))
+        return super().stat(**more)
+
+
+#: Each beginning of it is a good policy of its own.
+WHOLE = ["name: cache_affinity\n", "weights:\n  wait: 3.0\n", "  reuse: 2.0\n", "coefficients: {max_copies: 7}\n"]
+
+
+def test_text_counts_only_where_nobody_wrote_while_it_was_read(path):
+    path.write_text(WHOLE[0])
+    assert read_still(WrittenTo(path).goes_on(WHOLE[1:3]))[1] == "".join(WHOLE[:3])
+    with pytest.raises(ConfigError, match="is being written"):
+        read_still(WrittenTo(path).goes_on(["# \n"] * MAX_READS))
+
+
+async def test_a_file_that_is_being_written_is_left_alone_until_it_stands_still(path):
+    applied = Applied()
+    path.write_text(WHOLE[0])
+    file = PolicyFile(
+        WrittenTo(path).goes_on([*WHOLE[1:3], *["# \n"] * 10, WHOLE[3]]),
+        PolicyConfig(),
+        applied,
+        poll_s=3_600.0,
+        settle_s=0.001,
+    )
+    await file.start()
+    await asyncio.wait_for(applied.changed.wait(), 30)
+    await file.stop()
+    assert len(applied.seen) == 1
+    assert (file.config.weights.reuse, file.config.coefficients.max_copies) == (2.0, 7)
+    assert file.counts.refused == 0
+
+
+async def test_a_file_that_never_stands_still_is_refused_and_the_watch_goes_on(path):
+    applied = Applied()
+    writer = WrittenTo(path).goes_on(["# \n"] * 1_000)
+    file = PolicyFile(writer, PolicyConfig(), applied, poll_s=0.001, settle_s=0.0)
+    await file.start()
+    await eventually(lambda: file.problem is not None)
+    assert "is being written" in file.problem
+    writer.pieces.clear()
+    write(path, GOOD)
+    await asyncio.wait_for(applied.changed.wait(), 30)
+    await file.stop()
+    assert file.problem is None
+
+
+async def test_a_mounted_configuration_is_followed_through_its_links(tmp_path):
+    """As Kubernetes updates a ConfigMap: a new folder, and the link to it swapped."""
+
+    def fill(number, text):
+        folder = tmp_path / f"..{number}"
+        folder.mkdir()
+        (folder / "policy.yaml").write_text(text)
+        (tmp_path / "..new").symlink_to(folder.name)
+        (tmp_path / "..new").replace(tmp_path / "..data")
+
+    fill(1, "")
+    path = tmp_path / "policy.yaml"
+    path.symlink_to("..data/policy.yaml")
+    applied = Applied()
+    file = PolicyFile(path, PolicyConfig(), applied, poll_s=0.001, settle_s=0.001)
+    await file.start()
+    for number, (text, wanted) in enumerate(
+        [("name: random", "random"), ("name: rand", None), ("name: round_robin", "round_robin")], start=2
+    ):
+        applied.changed.clear()
+        fill(number, text)
+        if wanted is not None:
+            await asyncio.wait_for(applied.changed.wait(), 30)
+            assert applied.seen[-1] == (wanted, None)
+            continue
+        await eventually(lambda: file.problem is not None)
+        assert file.config.name.value == "random"
+    await file.stop()
+    assert len(applied.seen) == 2
+
+
+class Watched(type(Path())):
+    """A path that counts how often it is looked at."""
+
+    looks = 0
+
+    def stat(self, **more):
+        self.looks += 1
+        return super().stat(**more)
+
+
+async def test_what_was_read_first_is_never_taken_last(path):
+    applied = Applied()
+    # Longer to parse than all that follows it.
+    write(path, "name: random\n" + "# words\n" * 40_000)
+    watched = Watched(path)
+    file = PolicyFile(watched, PolicyConfig(), applied)
+    first = asyncio.create_task(file.look())
+    await eventually(lambda: watched.looks == 2)  # before and after it was read
+    write(path, GOOD)
+    await asyncio.gather(first, file.look(is_asked=True))
+    assert file.config.weights.wait == 2.0
+    assert applied.seen[-1] == ("cache_affinity", None)
+
+
+async def test_looks_at_once_end_with_what_stands_there_last(path):
+    applied = Applied()
+    file = PolicyFile(path, PolicyConfig(), applied)
+    for number in range(20):
+        looks = []
+        for text in ("name: random", "name: round_robin", "name: nobody", f"weights: {{wait: {number + 2}.0}}"):
+            write(path, text)
+            looks += [asyncio.create_task(file.look(is_asked=True)) for _ in range(3)]
+            await asyncio.sleep(0)
+        await asyncio.gather(*looks)
+        assert file.config.weights.wait == number + 2.0
+        assert file.problem is None
+
+
+async def test_a_defect_in_taking_a_policy_is_told_and_asked_for_again_it_is_tried_again(path):
+    fails = [KeyError("broken")]
+
+    def apply(acting, shadow):
+        if fails:
+            raise fails.pop()
+
+    write(path, GOOD)
+    file = PolicyFile(path, PolicyConfig(), apply)
+    assert not await file.look()
+    assert file.problem == f"{path}: cannot be taken (KeyError); the log has the story"
+    assert file.config == PolicyConfig()
+    assert not await file.look()
+    assert await file.look(is_asked=True)
+    assert (file.config.weights.wait, file.problem, file.counts.taken) == (2.0, None, 1)

@@ -4,8 +4,8 @@ import pytest
 
 from router.placement.instructions import Place, RejectReason
 from router.placement.pins import Pins
-from router.placement.stimuli import FleetChanged, StateDropped, StateKept
-from wire.ids import Target, WorkerId
+from router.placement.stimuli import FleetChanged, RequestArrived, StateDropped, StateKept, StateLost
+from wire.ids import RequestId, Target, WorkerId
 
 A, B = (Target(WorkerId(name), 0) for name in "ab")
 
@@ -94,3 +94,27 @@ def test_state_that_nobody_has_heard_of_is_refused_unless_there_is_one_rank_only
 def test_state_that_was_dropped_is_unknown(pinned):
     pinned.placer.handle(StateDropped(now_s=1.0, name="resp_1"))
     assert pinned.arrive("r1", 1.0, pin="resp_1").reason is RejectReason.UNKNOWN_STATE
+
+
+def test_looking_a_name_up_does_not_keep_it(pins):
+    pins.store("resp_1", A, 0.0)
+    assert pins.look_up("resp_1", 60.0).target == A
+    assert pins.find("resp_1", 61.0) is None
+
+
+def test_a_dry_run_does_not_keep_a_name_that_nobody_uses(make_world, ranks):
+    world = make_world()
+    world.fleet(ranks)
+    world.placer.handle(StateKept(now_s=0.0, name="resp_1", target=ranks[2]))
+    before = world.placer.pins.look_up("resp_1", 1.0).last_used_s
+    arrival = RequestArrived(now_s=9.0, request_id=RequestId("r1"), model=None, prompt_tokens=100, pin="resp_1")
+    assert world.placer.explain(arrival).target == ranks[2]
+    assert world.placer.pins.look_up("resp_1", 9.0).last_used_s == before
+
+
+def test_a_worker_whose_process_was_replaced_has_lost_what_it_kept_and_nothing_else(pinned, ranks):
+    others = [rank for rank in ranks if rank.worker != ranks[2].worker]
+    pinned.placer.handle(StateKept(now_s=0.0, name="resp_2", target=others[0]))
+    pinned.placer.handle(StateLost(now_s=1.0, worker=ranks[2].worker))
+    assert pinned.arrive("r1", 1.0, pin="resp_1").reason is RejectReason.LOST_STATE
+    assert pinned.arrive("r2", 1.0, pin="resp_2").target == others[0]

@@ -8,7 +8,8 @@ from hypothesis import strategies as st
 
 from router.errors import RequestError
 from router.proxy import known_bodies
-from router.proxy.body import RequestBody, _decode_members
+from router.proxy.api import Api
+from router.proxy.body import RequestBody, decode_members
 from router.proxy.known_bodies import KnownBodies
 
 TEXT = "words " * 3_000
@@ -34,7 +35,7 @@ class Counting:
 
     def __call__(self, data):
         self.sizes.append(len(data))
-        return _decode_members(data)
+        return decode_members(data)
 
 
 @pytest.mark.parametrize("spaced", [False, True])
@@ -43,7 +44,7 @@ def test_only_what_is_new_is_looked_over(spaced):
     messages = FIRST
     for _ in range(5):
         body = encode(messages, spaced=spaced, tail={"tools": [], "stream": True})
-        assert plain(known.decode(body, counting)) == plain(_decode_members(body))
+        assert plain(known.decode(body, counting)) == plain(decode_members(body))
         messages = messages + MORE
     assert counting.sizes[0] > len(TEXT)
     assert max(counting.sizes[1:]) < 400
@@ -52,7 +53,7 @@ def test_only_what_is_new_is_looked_over(spaced):
 def test_a_body_that_parts_earlier_is_looked_over_in_full():
     known, counting = KnownBodies(), Counting()
     for body in (encode(FIRST), encode([{**FIRST[0], "content": "x" + TEXT}, *FIRST[1:], *MORE])):
-        assert plain(known.decode(body, counting)) == plain(_decode_members(body))
+        assert plain(known.decode(body, counting)) == plain(decode_members(body))
     assert min(counting.sizes) > len(TEXT)
 
 
@@ -80,14 +81,14 @@ JUNK = st.sampled_from(
 def test_whatever_follows_comes_out_as_without_memory(rest, other):
     known = KnownBodies()
     first = encode(FIRST)
-    known.decode(first, _decode_members)
+    known.decode(first, decode_members)
     for body in (first[:-2] + rest, first[:-2] + other, first[:-2] + other + rest):
         assert outcome(body, known) == outcome(body, None)
 
 
 def outcome(data, known):
     try:
-        body = RequestBody(data, is_chat=True, known=known)
+        body = RequestBody(data, api=Api.CHAT, known=known)
     except RequestError as error:
         return error.message
     return plain(body._members), body.to_forward()
@@ -95,16 +96,16 @@ def outcome(data, known):
 
 def test_a_name_that_stands_twice_is_seen():
     known = KnownBodies()
-    RequestBody(encode(FIRST), is_chat=True, known=known)
+    RequestBody(encode(FIRST), api=Api.CHAT, known=known)
     again = encode(FIRST + MORE)[:-1] + b',"messages":' + json.dumps(MORE).encode() + b"}"
     with pytest.raises(RequestError, match="twice"):
-        RequestBody(again, is_chat=True, known=known)
+        RequestBody(again, api=Api.CHAT, known=known)
 
 
 def test_memory_is_bounded(monkeypatch):
     monkeypatch.setattr(known_bodies, "MIN_MESSAGES_BYTES", 10)
     known = KnownBodies(max_bodies=5)
     for number in range(30):
-        known.decode(encode([{"role": "user", "content": f"{number}" * 20}]), _decode_members)
+        known.decode(encode([{"role": "user", "content": f"{number}" * 20}]), decode_members)
         assert len(known) <= 5
     assert sum(len(one.by_digest) for one in known._beginnings.values()) == 5

@@ -5,13 +5,14 @@ import json
 import pytest
 
 from router.errors import BodyTooLargeError, RequestError
+from router.proxy.api import Api
 from router.proxy.body import ClientGoneError, RequestBody, receive_body
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
 
 def chat(**more):
-    return RequestBody(json.dumps(CHAT | more).encode(), is_chat=True)
+    return RequestBody(json.dumps(CHAT | more).encode(), api=Api.CHAT)
 
 
 def channel(*messages):
@@ -49,26 +50,26 @@ def channel(*messages):
 )
 def test_C17_broken_bodies_are_request_errors(data):
     with pytest.raises(RequestError) as caught:
-        RequestBody(data, is_chat=True).prompt_input.read_messages()
+        RequestBody(data, api=Api.CHAT).prompt_input.read_messages()
     assert caught.value.status_code == 400
 
 
 def test_C10_half_a_surrogate_pair_is_a_request_error_and_a_whole_pair_passes():
     with pytest.raises(RequestError):
-        RequestBody(b'{"messages":[{"role":"user","content":"\\ud83d"}]}', is_chat=True).prompt_input.read_messages()
+        RequestBody(b'{"messages":[{"role":"user","content":"\\ud83d"}]}', api=Api.CHAT).prompt_input.read_messages()
     data = b'{"messages":[{"role":"user","content":"\\ud83d\\udc26"}]}'
-    assert RequestBody(data, is_chat=True).to_forward() == (data, False)
+    assert RequestBody(data, api=Api.CHAT).to_forward() == (data, False)
 
 
 def test_a_completion_needs_a_prompt():
     with pytest.raises(RequestError, match="prompt"):
-        RequestBody(b'{"model":"m"}', is_chat=False)
-    assert RequestBody(b'{"prompt":"a"}', is_chat=False).prompt_input.prompt == "a"
+        RequestBody(b'{"model":"m"}', api=Api.COMPLETION)
+    assert RequestBody(b'{"prompt":"a"}', api=Api.COMPLETION).prompt_input.prompt == "a"
 
 
 def test_C15_a_minimal_body_is_forwarded_as_received():
     data = json.dumps(CHAT).encode()
-    assert RequestBody(data, is_chat=True).to_forward() == (data, False)
+    assert RequestBody(data, api=Api.CHAT).to_forward() == (data, False)
 
 
 def test_a_stream_asks_for_usage_once():
@@ -105,8 +106,8 @@ def test_choices_count_all_answers():
     assert chat().choices == 1
     assert chat(n=3).choices == 3
     assert chat(n="many").choices == 1
-    assert RequestBody(b'{"prompt":["a","b"],"n":2}', is_chat=False).choices == 4
-    assert RequestBody(b'{"prompt":[1,2]}', is_chat=False).choices == 1
+    assert RequestBody(b'{"prompt":["a","b"],"n":2}', api=Api.COMPLETION).choices == 4
+    assert RequestBody(b'{"prompt":[1,2]}', api=Api.COMPLETION).choices == 1
 
 
 def test_expected_output_is_the_clients_limit_when_it_is_lower():
@@ -133,3 +134,29 @@ async def test_a_client_that_leaves_while_sending_is_noticed():
         await receive_body(
             channel({"type": "http.request", "body": b"1", "more_body": True}, {"type": "http.disconnect"}), 10
         )
+
+
+def respond(**more):
+    return RequestBody(json.dumps({"model": "m", "input": "hi"} | more).encode(), api=Api.RESPONSE)
+
+
+def test_the_state_that_a_body_names_has_one_name_whatever_its_kind():
+    assert respond(previous_response_id="resp_1").pin == "response:resp_1"
+    assert chat(session_params={"id": "resp_1"}).pin == "session:resp_1"
+    for none in (chat(), chat(previous_response_id="resp_1"), chat(session_params={"rid": "x"}), respond()):
+        assert none.pin is None
+    assert chat(session_id="s", session_params=None).pin is None
+
+
+def test_what_a_response_is_made_of_is_read_where_it_stands():
+    body = respond(instructions="be short", max_output_tokens=7, n=3, stream=True)
+    assert body.prompt_input.read_text() == (b'{"instructions":"be short","input":"hi"}',)
+    assert (body.expected_output_tokens, body.choices) == (7, 1)
+    assert body.to_forward() == (body.data, False)
+
+
+def test_only_a_response_that_may_be_kept_is_kept():
+    assert respond().keeps_response
+    assert respond(store=True).keeps_response
+    assert not respond(store=False).keeps_response
+    assert not chat(store=True).keeps_response

@@ -193,3 +193,55 @@ def test_odd_usage_has_no_counts(value):
 )
 def test_the_first_bytes_tell_a_stream_from_garbage(head, wanted):
     assert looks_like_stream(head) is wanted
+
+
+def named(kind, **fields):
+    return f"event: {kind}\n".encode() + event({"type": kind, **fields})
+
+
+RESPONSE_USAGE = {"input_tokens": 20, "output_tokens": 3, "input_tokens_details": {"cached_tokens": 16}}
+RESPONSE = [
+    named("response.created", response={"id": "resp_1", "usage": None, "error": None}),
+    named("response.output_item.added", item={"type": "message"}),
+    named("response.output_text.delta", delta='say "response" and [DONE]'),
+    named("response.output_text.delta", delta="\n\n日本"),
+    named("response.output_text.done", text="…"),
+    named("response.completed", response={"id": "resp_1", "usage": RESPONSE_USAGE}),
+]
+
+
+@given(
+    places=st.lists(st.integers(min_value=0, max_value=10_000), max_size=40), crlf=st.booleans(), drops=st.booleans()
+)
+def test_a_response_is_read_the_same_in_any_cut(places, crlf, drops):
+    data = b"".join(RESPONSE).replace(b"\n", b"\r\n" if crlf else b"\n")
+    scanner = StreamScanner(drop_usage_chunk=drops)
+    assert relay(scanner, cut(data, places)) == data
+    assert (scanner.response_id, scanner.is_complete, scanner.has_error) == ("resp_1", True, False)
+    assert scanner.to_usage() == Usage(20, 3, 16)
+    assert scanner.has_output
+
+
+def test_a_response_is_complete_with_its_last_event_and_not_before():
+    scanner = StreamScanner()
+    for piece in RESPONSE[:-1]:
+        scanner.feed(piece)
+        assert not scanner.is_complete
+    assert scanner.output_chunks >= 2
+    for kind in ("response.completed", "response.incomplete", "response.failed"):
+        ended = StreamScanner()
+        relay(ended, [*RESPONSE[:-1], named(kind, response={"id": "resp_1"})])
+        assert ended.is_complete
+        assert ended.has_error is (kind == "response.failed")
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [{"type": 7}, {"type": "response.created", "response": []}, {"type": "response.created", "response": {"id": 3}},
+     {"type": "response.completed", "response": {"usage": "x"}}],
+)  # fmt: skip
+def test_odd_events_of_a_response_name_nothing(odd):
+    scanner = StreamScanner()
+    relay(scanner, [event(odd)])
+    assert scanner.response_id is None
+    assert scanner.usage is None

@@ -25,6 +25,15 @@ def test_F17_a_page_given_back_twice_is_refused():
     allocator.check_invariants()
 
 
+def test_F17_a_page_named_twice_in_one_call_is_refused_and_none_is_freed():
+    allocator = PageAllocator(2)
+    first, second = allocator.take(2)
+    with pytest.raises(ValueError, match="a page twice among 3"):
+        allocator.give_back([first, second, first])
+    assert allocator.free_pages == 0
+    allocator.check_invariants()
+
+
 def test_more_pages_than_are_free_are_refused_and_none_is_taken():
     allocator = PageAllocator(2)
     with pytest.raises(ValueError, match="3 pages asked for, 2 are free"):
@@ -42,6 +51,6 @@ def test_the_check_sees_a_page_listed_twice():
 def test_the_check_sees_a_page_listed_and_not_marked():
     allocator = PageAllocator(2)
     (page,) = allocator.take(1)
-    allocator._is_free[page], allocator._is_free[1 - page] = 1, 0
-    with pytest.raises(RuntimeError, match="not marked free"):
+    allocator._marked.symmetric_difference_update((page, 1 - page))
+    with pytest.raises(RuntimeError, match="1 free pages listed, 1 marked, and not the same"):
         allocator.check_invariants()

@@ -7,7 +7,7 @@ import pytest
 
 from engine_shim.engine.cache.token_bytes import pack_tokens
 from engine_shim.engine.forward.base import Draw, ForwardRow
-from engine_shim.engine.forward.timed import CostModel, TimedForward
+from engine_shim.engine.forward.timed import CostModel, TimedForward, measure_row
 from engine_shim.engine.spec import EngineSpec
 
 SPEC = EngineSpec(page_tokens=4, pool_pages=64, vocabulary_tokens=32, eos_token_ids=(0, 5))
@@ -30,16 +30,19 @@ def make_forward(costs=CostModel(time_scale=0.0)):  # noqa: B008 - frozen
     return TimedForward(costs, spec=SPEC, sleep=slept.append), slept
 
 
+def step_s(*rows):
+    return COSTS.step_s(map(measure_row, rows))
+
+
 def test_prefill_costs_its_tokens_and_their_pairs():
-    assert COSTS.step_s([row(range(6), [0, 1])]) == 6 * 0.5 + 0.25 * 6 * (6 - 6 / 2)
-    assert COSTS.step_s([row(range(6), range(9), start=20)]) == 6 * 0.5 + 0.25 * 6 * (26 - 6 / 2)
+    assert step_s(row(range(6), [0, 1])) == 6 * 0.5 + 0.25 * 6 * (6 - 6 / 2)
+    assert step_s(row(range(6), range(9), start=20)) == 6 * 0.5 + 0.25 * 6 * (26 - 6 / 2)
 
 
 def test_a_decode_step_costs_once_and_each_row_by_its_context():
-    rows = [row([1], range(9), start=8), row([1], range(9), start=3)]
-    assert COSTS.step_s(rows) == 16 + 2 * 2.0 + 8 + 3
-    assert COSTS.step_s([row([1], [0], draw=None)]) == 0.5 + 0.25 * 0.5
-    assert COSTS.step_s([]) == 0.0
+    assert step_s(row([1], range(9), start=8), row([1], range(9), start=3)) == 16 + 2 * 2.0 + 8 + 3
+    assert step_s(row([1], [0], draw=None)) == 0.5 + 0.25 * 0.5
+    assert step_s() == 0.0
 
 
 def test_a_step_sleeps_its_time_scaled_and_not_at_all_at_scale_0():

@@ -1,0 +1,100 @@
+"""What a client asks for, as placement sees it: from a checked body to the stimulus of its arrival.
+
+Used by requests that are placed and by dry runs alike, so that a dry run cannot differ from what it foretells.
+Remembers nothing but what preparing a prompt keeps of it.
+"""
+
+import msgspec
+
+from router.errors import RequestError
+from router.placement.stimuli import RequestArrived
+from router.prompt import PreparedPrompt
+from router.proxy.body import RequestBody
+from router.proxy.headers import Headers, text_headers
+from router.proxy.ports import ProxyParts
+from router.proxy.refusal import unknown_model
+from router.sessions.identity import find_session
+from wire.ids import RequestId, SessionId, Target
+
+
+class Asked(msgspec.Struct, frozen=True, kw_only=True):
+    """One request for output."""
+
+    request_id: RequestId
+    #: Model asked for; None where any will do.
+    model: str | None
+    #: Conversation; None where the request names none.
+    session: SessionId | None = None
+    #: Header or member that named it, `none` without one.
+    session_source: str = "none"
+    prompt: PreparedPrompt
+    expected_output_tokens: int
+    #: Answers asked for.
+    choices: int = 1
+    #: State of one engine that it rests on; None where it can go anywhere.
+    pin: str | None = None
+    #: Whether the engine is asked to keep its answer.
+    keeps_response: bool = False
+
+
+def check_model(parts: ProxyParts, model: str | None) -> None:
+    """No work for a model that nobody serves. A fleet that told nothing yet refuses later, as out of service.
+
+    Raises:
+        RequestError: None is named, or nobody serves it.
+    """
+    if not model:
+        raise RequestError("model is missing; GET /v1/models lists those served", param="model")
+    fleet = parts.placer.fleet
+    if len(fleet) and not fleet.find_serving(model):
+        raise unknown_model(model, parts)
+
+
+async def prepare(parts: ProxyParts, body: RequestBody, headers: Headers, request_id: RequestId) -> Asked:
+    """Prompt and conversation of a body; a conversation that only its prompt tells is left to the caller.
+
+    Raises:
+        RequestError: A member of the body is not what it should be.
+    """
+    identity, pin = find_session(text_headers(headers), body.identity), body.pin
+    session = identity.session
+    if session is not None and identity.source == "previous_response_id":
+        session = parts.chains.find(session)
+    prompt = await parts.prompts.prepare(body.model, body.prompt_input, len(body.data))
+    return Asked(
+        request_id=request_id,
+        model=body.model,
+        session=session,
+        session_source=identity.source,
+        prompt=prompt,
+        expected_output_tokens=body.expected_output_tokens,
+        choices=body.choices,
+        pin=pin,
+        keeps_response=body.keeps_response,
+    )
+
+
+def arrive(
+    parts: ProxyParts, asked: Asked, *, excluded: frozenset[Target] = frozenset(), now_s: float
+) -> RequestArrived:
+    """The stimulus: what every rank holds of the prompt now, and by which guess."""
+    prompt, chain = asked.prompt, asked.prompt.plain
+    overlaps = parts.reuse.find_reuse(prompt.chains) if prompt.chains else {}
+    options = {} if chain is None else parts.reuse.find_options(chain, prompt.pairs, overlaps)
+    guesses = {} if prompt.text is None else parts.prompts.approximate.find_reuse(prompt.text, prompt.prompt_tokens)
+    return RequestArrived(
+        now_s=now_s,
+        request_id=asked.request_id,
+        model=asked.model,
+        prompt_tokens=prompt.prompt_tokens,
+        overlaps={**overlaps, **guesses},
+        session=asked.session,
+        expected_output_tokens=asked.expected_output_tokens,
+        excluded=excluded,
+        chain_hashes=() if chain is None else chain.hashes,
+        chain_block_tokens=0 if chain is None else chain.block_tokens,
+        credit=prompt.credit,
+        approximate=frozenset(guesses),
+        options=options,
+        pin=asked.pin,
+    )

@@ -1,0 +1,126 @@
+"""`POST /v1/explain`: the decision that a request would get now, with every rank spelled out.
+
+Takes the very body of a request (chat, text completion or response) with the headers it would come with, or, without
+any prompt, its length and what ranks hold of it as tokens. Nothing is charged, counted or remembered, but for what
+preparing a prompt keeps of any.
+"""
+
+import logging
+from typing import Annotated, Any
+
+import msgspec
+from pydantic import Field, ValidationError
+
+from router.config_model import ConfigModel
+from router.config_policy import describe_refusal
+from router.errors import DovecoteError, RequestError
+from router.placement.stimuli import RequestArrived
+from router.proxy import respond
+from router.proxy.api import PROMPT_FIELDS, Api
+from router.proxy.asked import arrive, check_model, prepare
+from router.proxy.body import ClientGoneError, Receive, RequestBody, decode_members
+from router.proxy.call import Scope, read_limited, read_request_id
+from router.proxy.headers import Headers
+from router.proxy.ports import ProxyParts
+from router.proxy.respond import Send
+from wire.ids import RequestId, SessionId, Target, WorkerId
+
+_log = logging.getLogger("dovecote.proxy")
+Tokens = Annotated[int, Field(strict=True, ge=0, le=100_000_000)]
+Name = Annotated[str, Field(strict=True, min_length=1, max_length=512)]
+#: Name of the request in a dry run, which decides ties.
+DRY_RUN = RequestId("dry-run")
+
+
+class HeldTokens(ConfigModel):
+    """What one rank is taken to hold of the prompt."""
+
+    worker: Name
+    dp_rank: Annotated[int, Field(strict=True, ge=0, le=65_535)] = 0
+    tokens: Tokens
+
+
+class ExplainRequest(ConfigModel):
+    """A request to explain, without its text."""
+
+    model: Name | None = None
+    prompt_tokens: Tokens
+    expected_output_tokens: Tokens = 256
+    session: Name | None = None
+    #: Name that decides ties.
+    request_id: Name = DRY_RUN
+    #: Tokens of the prompt's head by rank.
+    held: Annotated[tuple[HeldTokens, ...], Field(max_length=10_000)] = ()
+
+    def to_arrival(self, now_s: float) -> RequestArrived:
+        """The stimulus."""
+        return RequestArrived(
+            now_s=now_s,
+            request_id=RequestId(self.request_id),
+            model=self.model,
+            prompt_tokens=self.prompt_tokens,
+            expected_output_tokens=self.expected_output_tokens,
+            session=None if self.session is None else SessionId(self.session),
+            overlaps={Target(WorkerId(each.worker), each.dp_rank): each.tokens for each in self.held},
+        )
+
+
+async def serve_dry_run(parts: ProxyParts, scope: Scope, receive: Receive, send: Send) -> None:
+    """One ASGI call; a request that would be refused for want of a rank is a decision too, without a target."""
+    headers: Headers = list(scope["headers"])
+    try:
+        told = await _explain(parts, headers, await read_limited(headers, receive, parts.limits.body_bytes))
+        await respond.send_whole(send, 200, [(b"content-type", b"application/json")], msgspec.json.encode(told))
+    except ClientGoneError:
+        return
+    except DovecoteError as error:
+        await respond.send_error(send, error, {})
+    except Exception:  # noqa: BLE001
+        # Our own defect: the client still gets an answer, and the log the story.
+        _log.exception("dry_run_failed")
+        await respond.send_error(send, DovecoteError("the router failed on this request"), {})
+
+
+async def _explain(parts: ProxyParts, headers: Headers, data: bytes) -> dict[str, Any]:
+    names = decode_members(data).keys()
+    if "prompt_tokens" in names:
+        arrival = _read_counts(data).to_arrival(parts.clock())
+        return {"dry_run": True, "decision": parts.placer.explain(arrival).to_json()}
+    api = _find_api(names)
+    body = RequestBody(data, api=api)
+    check_model(parts, body.model)
+    asked = await prepare(parts, body, headers, read_request_id(headers) or DRY_RUN)
+    source = asked.session_source
+    if asked.session is None:
+        session = parts.fingerprints.find(asked.prompt.head_hashes, asked.prompt.prompt_tokens)
+        source = "none" if session is None else "fingerprint"
+        asked = msgspec.structs.replace(asked, session=session)
+    decision = parts.placer.explain(arrive(parts, asked, now_s=parts.clock()))
+    return {
+        "dry_run": True,
+        "path": api.value,
+        "session_source": source,
+        "pin": asked.pin,
+        "uncredited": asked.prompt.uncredited,
+        "decision": decision.to_json(),
+    }
+
+
+def _find_api(names: Any) -> Api:
+    """The path that a body would be sent to, told by the member that makes its prompt."""
+    found = [api for api, name in PROMPT_FIELDS.items() if name in names]
+    if len(found) == 1:
+        return found[0]
+    wanted = ", ".join(PROMPT_FIELDS.values())
+    if found:
+        raise RequestError(f"only one of {wanted} may stand in a body to explain")
+    raise RequestError(f"nothing to explain: the body has neither prompt_tokens nor one of {wanted}")
+
+
+def _read_counts(data: bytes) -> ExplainRequest:
+    try:
+        return ExplainRequest.model_validate_json(data)
+    except ValidationError as error:
+        path, _, problem, _ = describe_refusal(error.errors(include_url=False)[0])
+        name = ".".join(path) or None
+        raise RequestError(f"{name or 'the body'}: {problem}", param=name) from None
