@@ -28,7 +28,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     #: Header or member that named it, `none` without one.
     session_source: str = "none"
     prompt: PreparedPrompt
-    expected_output_tokens: int
+    #: Longest answer that the client allows; None without a limit.
+    max_output_tokens: int | None = None
     #: Answers asked for.
     choices: int = 1
     #: State of one engine that it rests on; None where it can go anywhere.
@@ -67,7 +68,7 @@ async def prepare(parts: ProxyParts, body: RequestBody, headers: Headers, reques
         session=session,
         session_source=identity.source,
         prompt=prompt,
-        expected_output_tokens=body.expected_output_tokens,
+        max_output_tokens=body.max_output_tokens,
         choices=body.choices,
         pin=pin,
         keeps_response=body.keeps_response,
@@ -89,7 +90,7 @@ def arrive(
         prompt_tokens=prompt.prompt_tokens,
         overlaps={**overlaps, **guesses},
         session=asked.session,
-        expected_output_tokens=asked.expected_output_tokens,
+        max_output_tokens=asked.max_output_tokens,
         excluded=excluded,
         chain_hashes=() if chain is None else chain.hashes,
         chain_block_tokens=0 if chain is None else chain.block_tokens,

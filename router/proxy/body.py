@@ -29,7 +29,6 @@ _ROUTERS_FIELDS = (*ROUTED_FIELDS, *INTERNAL_FIELDS)
 #: Members that name a conversation, in any of the forms agents use; small ones only.
 _IDENTITY_FIELDS = ("session_id", "prompt_cache_key", "previous_response_id", "metadata", "user", "conversation_id")
 _MAX_IDENTITY_BYTES = 4_096
-_DEFAULT_OUTPUT_TOKENS = 256
 #: Members that limit the length of an answer.
 _OUTPUT_FIELDS = {
     Api.CHAT: ("max_completion_tokens", "max_tokens"),
@@ -159,11 +158,11 @@ class RequestBody:
         return count * (n if type(n) is int and n > 0 else 1)
 
     @property
-    def expected_output_tokens(self) -> int:
-        """Length of answer to plan for: the client's limit, else a usual one."""
+    def max_output_tokens(self) -> int | None:
+        """Longest answer that the client allows; None where it says nothing."""
         limits = (self.get(name) for name in _OUTPUT_FIELDS[self.api])
         said = [limit for limit in limits if type(limit) is int and limit > 0]
-        return min([*said, _DEFAULT_OUTPUT_TOKENS])
+        return min(said, default=None)
 
     @property
     def wants_usage(self) -> bool:

@@ -45,7 +45,7 @@ class ExplainRequest(ConfigModel):
 
     model: Name | None = None
     prompt_tokens: Tokens
-    expected_output_tokens: Tokens = 256
+    max_output_tokens: Tokens | None = None
     session: Name | None = None
     #: Name that decides ties.
     request_id: Name = DRY_RUN
@@ -59,7 +59,7 @@ class ExplainRequest(ConfigModel):
             request_id=RequestId(self.request_id),
             model=self.model,
             prompt_tokens=self.prompt_tokens,
-            expected_output_tokens=self.expected_output_tokens,
+            max_output_tokens=self.max_output_tokens,
             session=None if self.session is None else SessionId(self.session),
             overlaps={Target(WorkerId(each.worker), each.dp_rank): each.tokens for each in self.held},
         )

@@ -98,7 +98,7 @@ class OpenSession:
             model=model,
             session=find_session(text_headers(self._call.headers), {}).session,
             prompt=_NO_PROMPT,
-            expected_output_tokens=1,
+            max_output_tokens=1,
             # The engine that has a session of that id says so itself.
             pin=None if known is None or known.is_lost else name,
         )

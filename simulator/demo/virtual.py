@@ -23,9 +23,9 @@ from wire.ids import Target, WorkerId
 class LimitedRouter(RouterSide):
     """A router whose clients say how long an answer they want, as the demo's do."""
 
-    def place(self, request: BlockRequest, expected_output_tokens: int, now_s: float) -> Instruction:
-        """Where the request goes, with its own limit as the length to plan for."""
-        return super().place(request, min(expected_output_tokens, request.output_tokens), now_s)
+    def place(self, request: BlockRequest, now_s: float, max_output_tokens: int | None = None) -> Instruction:
+        """Where the request goes, with its own limit."""
+        return super().place(request, now_s, request.output_tokens)
 
 
 def simulate_plan(plan: DemoPlan, trace: BlockTrace, policy: str) -> RunReport:

@@ -89,7 +89,7 @@ class RouterSide:
             )
         )
 
-    def place(self, request: BlockRequest, now_s: float) -> Instruction:
+    def place(self, request: BlockRequest, now_s: float, max_output_tokens: int | None = None) -> Instruction:
         """Where the request goes."""
         headers = {} if request.session is None else {"x-dovecote-session": request.session}
         if request.parent is not None:
@@ -105,6 +105,7 @@ class RouterSide:
             prompt_tokens=request.prompt_tokens,
             overlaps={target: blocks * self._block_tokens for target, blocks in found.items()},
             session=find_session(headers, {}).session,
+            max_output_tokens=max_output_tokens,
             chain_hashes=hashes,
             chain_block_tokens=self._block_tokens,
         )

@@ -57,7 +57,7 @@ def check(data: bytes) -> None:
         find_session({}, body.identity)
         assert body.choices >= 1
         assert body.pin is None or len(body.pin) <= MAX_ID_CHARS + len("response:")
-        assert body.expected_output_tokens >= 1
+        assert body.max_output_tokens is None or body.max_output_tokens >= 1
         prompt = PROMPTER.prepare(body.prompt_input)
     except DovecoteError:
         return

@@ -137,7 +137,7 @@ def test_reuse_confirmed_by_events_is_predicted_and_hope_is_told_apart(world):
             prompt_tokens=1_700,
             chain_hashes=(*chain, 1_000 + n),
             chain_block_tokens=16,
-            expected_output_tokens=0,
+            max_output_tokens=0,
         ).decision
         assert sibling.predicted_cached_tokens == 0
         credited = {entry.target: entry.predicted_overlap_tokens for entry in sibling.candidates}
@@ -154,7 +154,7 @@ def test_a_burst_of_siblings_follows_the_one_being_prefilled_once_that_is_under_
     chain = tuple(range(1_000))
     leader = world.arrive("lead", prompt_tokens=16_000, chain_hashes=chain, chain_block_tokens=16).target
     later = world.arrive(
-        "next", 0.3, prompt_tokens=16_100, chain_hashes=(*chain, 5_000), chain_block_tokens=16, expected_output_tokens=1
+        "next", 0.3, prompt_tokens=16_100, chain_hashes=(*chain, 5_000), chain_block_tokens=16, max_output_tokens=1
     )
     assert later.target == leader
 
@@ -273,7 +273,7 @@ def test_nothing_is_learned_where_that_is_switched_off(make_world, ranks):
 def test_absurd_numbers_are_cut_and_do_no_harm(world, ranks):
     world.report(ranks[0], running=-5, waiting=10**400, waiting_tokens=10**400, used_tokens=-1, capacity_tokens=10**400)
     placed = world.arrive(
-        "r1", prompt_tokens=10**400, expected_output_tokens=-1, overlaps={ranks[1]: 10**500, ranks[2]: -7}
+        "r1", prompt_tokens=10**400, max_output_tokens=-1, overlaps={ranks[1]: 10**500, ranks[2]: -7}
     )
     assert placed.decision.prompt_tokens == MAX_TOKENS
     assert all(entry.overlap_tokens < MAX_TOKENS for entry in placed.decision.candidates)

@@ -110,10 +110,10 @@ def test_choices_count_all_answers():
     assert RequestBody(b'{"prompt":[1,2]}', api=Api.COMPLETION).choices == 1
 
 
-def test_expected_output_is_the_clients_limit_when_it_is_lower():
-    assert chat(max_tokens=7).expected_output_tokens == 7
-    assert chat(max_completion_tokens=9, max_tokens=100_000).expected_output_tokens == 9
-    assert chat(max_tokens=-1).expected_output_tokens == chat().expected_output_tokens
+def test_the_longest_output_is_the_clients_lowest_limit():
+    assert chat(max_tokens=7).max_output_tokens == 7
+    assert chat(max_completion_tokens=9, max_tokens=100_000).max_output_tokens == 9
+    assert chat(max_tokens=-1).max_output_tokens is None
 
 
 def test_only_small_members_are_looked_at_for_a_session():
@@ -151,7 +151,7 @@ def test_the_state_that_a_body_names_has_one_name_whatever_its_kind():
 def test_what_a_response_is_made_of_is_read_where_it_stands():
     body = respond(instructions="be short", max_output_tokens=7, n=3, stream=True)
     assert body.prompt_input.read_text() == (b'{"instructions":"be short","input":"hi"}',)
-    assert (body.expected_output_tokens, body.choices) == (7, 1)
+    assert (body.max_output_tokens, body.choices) == (7, 1)
     assert body.to_forward() == (body.data, False)
 
 
