@@ -40,7 +40,7 @@ class PolicyWeights(ConfigModel):
 
     #: Predicted seconds of work ahead of the request on a rank, of this router and of others.
     wait: Weight = 1.0
-    #: Seconds until running requests leave the KV cache room for this one. Above 1: whoever comes later waits behind it.
+    #: Seconds until running requests leave the KV cache room for this one. Above 1: who comes later waits behind it.
     admission: Weight = 4.0
     #: Seconds to prefill what the rank does not hold, or to fetch it from other tiers where that is quicker.
     reuse: Weight = 1.0

@@ -9,7 +9,7 @@ class StallTerm:
     """Seconds: the request's own work there, once for each request that is open there.
 
     An engine that prefills gives no token meanwhile, or gives them more slowly while it prefills in chunks; each
-    request that generates ends later by as much. So what a rank has to compute anew weighs the more, the more it serves.
+    request that generates ends later by as much. So what a rank has to compute anew weighs more, the more it serves.
     """
 
     name = "stall"

@@ -272,9 +272,7 @@ def test_nothing_is_learned_where_that_is_switched_off(make_world, ranks):
 
 def test_absurd_numbers_are_cut_and_do_no_harm(world, ranks):
     world.report(ranks[0], running=-5, waiting=10**400, waiting_tokens=10**400, used_tokens=-1, capacity_tokens=10**400)
-    placed = world.arrive(
-        "r1", prompt_tokens=10**400, max_output_tokens=-1, overlaps={ranks[1]: 10**500, ranks[2]: -7}
-    )
+    placed = world.arrive("r1", prompt_tokens=10**400, max_output_tokens=-1, overlaps={ranks[1]: 10**500, ranks[2]: -7})
     assert placed.decision.prompt_tokens == MAX_TOKENS
     assert all(entry.overlap_tokens < MAX_TOKENS for entry in placed.decision.candidates)
     world.progress("r1", 10**400)
