@@ -258,6 +258,7 @@ class Placer:
             prompt_tokens=query.prompt_tokens,
             assumed_cached_tokens=view.usable_overlap_tokens,
             starts_at_once=view.open_requests == 0 and not view.options,
+            open_beside=view.open_requests,
             prefill_ratio=query.prefill_ratio * view.prefill_ratio,
             mark=mark_chain(arrival.chain_hashes, arrival.chain_block_tokens),
         )
@@ -346,7 +347,8 @@ class Placer:
             attention_ratio = self._books.paces.attention.ratio
             actual_s = prefill_s(prompt - cached, prompt, self._costs, attention_ratio)
             assumed_s = prefill_s(prompt - attempt.assumed_cached_tokens, prompt, self._costs, attention_ratio)
-            added_s = self._bounded.reuse_weight * attempt.prefill_ratio * (actual_s - assumed_s)
+            weight = self._bounded.reuse_weight + attempt.open_beside * self._bounded.stall_weight
+            added_s = weight * attempt.prefill_ratio * (actual_s - assumed_s)
         self.decisions.record_cached(request_id, cached_tokens, added_s)
 
     def _change_fleet(self, change: FleetChanged, now_s: float) -> None:
