@@ -31,7 +31,9 @@ def make_anchors_table(result: dict[str, Any]) -> str:
     off = [" ".join((*_place(row), row["mode"])) for row in result["points"] if not row["is_within"]]
     words = f"{len(result['points']) - len(off)} of {len(result['points'])} within the limits"
     words += f"; off: {', '.join(off)}." if off else "."
-    return "\n".join([*lines, "", f"{words} Means over {result['run']['seeds']} seeds of what has chance in it."])
+    return "\n".join(
+        [*lines, "", f"Ours / published; {words} Means over {result['run']['seeds']} seeds of what has chance in it."]
+    )
 
 
 def _say_anchor(row: dict[str, Any]) -> str:
