@@ -50,7 +50,7 @@ def test_a_table_that_is_not_given_stays():
     assert fill_page(page, {"anchors": "new"}) == page.replace("old", "new")
 
 
-@pytest.mark.parametrize("name", ["anchors", "placement"])
+@pytest.mark.parametrize("name", ["anchors", "placement", "speed"])
 def test_the_page_has_what_was_kept(name):
     text = PAGE.read_text(encoding="utf-8")
     assert f"<!-- table: {name} -->" in text
