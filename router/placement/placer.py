@@ -258,7 +258,7 @@ class Placer:
             prompt_tokens=query.prompt_tokens,
             assumed_cached_tokens=view.usable_overlap_tokens,
             starts_at_once=view.open_requests == 0 and not view.options,
-            open_beside=view.open_requests,
+            served_beside=view.served_requests,
             prefill_ratio=query.prefill_ratio * view.prefill_ratio,
             mark=mark_chain(arrival.chain_hashes, arrival.chain_block_tokens),
         )
@@ -347,7 +347,7 @@ class Placer:
             attention_ratio = self._books.paces.attention.ratio
             actual_s = prefill_s(prompt - cached, prompt, self._costs, attention_ratio)
             assumed_s = prefill_s(prompt - attempt.assumed_cached_tokens, prompt, self._costs, attention_ratio)
-            weight = self._bounded.reuse_weight + attempt.open_beside * self._bounded.stall_weight
+            weight = self._bounded.reuse_weight + attempt.served_beside * self._bounded.stall_weight
             added_s = weight * attempt.prefill_ratio * (actual_s - assumed_s)
         self.decisions.record_cached(request_id, cached_tokens, added_s)
 

@@ -74,7 +74,9 @@ class RankView(msgspec.Struct, frozen=True, kw_only=True):
     foreign_wait_s: float = 0.0
     #: Requests placed there and not ended, by this router or by others.
     open_requests: int = 0
-    #: Of these, the ones generating now.
+    #: Of these, all but what others queued.
+    served_requests: int = 0
+    #: The ones generating now.
     decoding_requests: int = 0
     #: Tokens that those generating are still expected to produce, summed.
     remaining_output_tokens: int = 0

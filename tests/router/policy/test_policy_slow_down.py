@@ -79,21 +79,21 @@ def test_decode_is_the_slow_down_of_each_other_summed_over_all_that_are_open(ope
     assert DecodeTerm(COSTS).cost_s(asked, seen) == pytest.approx(pace[0] * pace[1] * slowed_s)
 
 
-def test_stall_is_the_own_work_once_for_each_request_that_is_open():
+def test_stall_is_the_own_work_once_for_each_request_that_is_served():
     term, reuse = StallTerm(COSTS), ReuseTerm(COSTS)
     asked = query(prefill_ratio=3.0)
     assert term.cost_s(asked, view()) == 0.0
     for overlap_tokens in (0, 900):
-        seen = view(overlap_tokens=overlap_tokens, open_requests=4, prefill_ratio=2.0)
+        seen = view(overlap_tokens=overlap_tokens, open_requests=9, served_requests=4, prefill_ratio=2.0)
         assert term.cost_s(asked, seen) == pytest.approx(4 * reuse.cost_s(asked, seen))
-    whole = view(open_requests=4)
+    whole = view(open_requests=9, served_requests=4)
     assert term.cost_s(query(prompt_tokens=0), whole) == 0.0
 
 
 def test_stall_counts_fetching_where_that_is_quicker_than_computing():
     links = TierLinks(host_bytes_per_s=1e6, pool_bytes_per_s=1e5)
     host = ReuseOption(reach="host", reuse_tokens=999, host_tokens=999, host_bytes=10_000)
-    seen = view(open_requests=2, options=(host,), links=links)
+    seen = view(open_requests=2, served_requests=2, options=(host,), links=links)
     assert StallTerm(COSTS).cost_s(query(), seen) == pytest.approx(2 * (0.01 + prefill_s(1, 1_000, COSTS)))
 
 
