@@ -63,7 +63,7 @@ def _explain_alone(query: PlacementQuery, chosen: CandidateCost, tied_count: int
 
 
 def _compare(stay: CandidateCost, move: CandidateCost, query: PlacementQuery, *, is_kept: bool) -> str:
-    """Staying against moving, each with what it costs; the wait and the prefill are not said to decide unless they do."""
+    """Staying against moving, each with what it costs, and what decides between them."""
     moved_tokens = query.prompt_tokens - max(move.overlap_tokens, move.predicted_overlap_tokens)
     where = "elsewhere" if is_kept else f"on {move.target}"
     wait_s, prefill_s = stay.terms.get("wait", 0.0), move.terms.get("reuse", 0.0)
