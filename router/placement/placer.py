@@ -198,7 +198,8 @@ class Placer:
         """The question, and the session's home whether it counts or not."""
         books = self._books
         books.standings.refresh(now_s)
-        home = None if arrival.session is None else self.homes.look_up(_name(arrival), now_s)
+        session = _name(arrival)
+        home = None if session is None else self.homes.look_up(session, now_s)
         is_cut = home is not None and is_broken(
             home,
             prompt_tokens=arrival.prompt_tokens,
@@ -209,6 +210,7 @@ class Placer:
             arrival,
             pools,
             home=None if is_cut else home,
+            live=None if session is None else books.live.find(session),
             expected=self.residency.find(arrival.chain_hashes, arrival.chain_block_tokens, now_s),
             mean_live_sessions=len(books.live) / max(1, len(self.fleet)),
             return_rate_per_s=books.live.return_rate_per_s,

@@ -46,6 +46,8 @@ class PlacementQuery(msgspec.Struct, frozen=True, kw_only=True):
     home: Target | None = None
     #: Tokens of it that count among the live ones of its home.
     home_tokens: int = 0
+    #: It is one of the sessions that pause there.
+    pauses_at_home: bool = False
     #: Live sessions of a rank, on average over the fleet.
     mean_live_sessions: float = 0.0
     #: Seconds of prefill in one request, on average of late.

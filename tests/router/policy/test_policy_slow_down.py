@@ -143,8 +143,8 @@ def test_returns_grows_with_the_rate_and_never_beyond_half_of_what_two_answers_h
 def test_at_its_home_a_session_does_not_return_to_itself():
     term = ReturnsTerm(COSTS)
     more = {"session": SESSION, "return_rate_per_s": 0.1}
-    at_home = query(home=RANK, home_tokens=50_000, **more)
-    elsewhere = query(home=Target(WorkerId("b"), 0), home_tokens=50_000, **more)
+    at_home = query(home=RANK, home_tokens=50_000, pauses_at_home=True, **more)
+    elsewhere = query(home=Target(WorkerId("b"), 0), home_tokens=50_000, pauses_at_home=True, **more)
     alone = view(paused_sessions=1, paused_tokens=50_000)
     assert term.cost_s(at_home, alone) == 0.0
     assert term.cost_s(elsewhere, alone) == pytest.approx(slowed_by_returns(elsewhere, [50_000]))
