@@ -28,6 +28,10 @@ class Ending(StrEnum):
     REFUSED = "refused"
 
 
+#: Endings that leave requests in flight.
+GIVEN_UP = frozenset({Ending.INTERRUPTED, Ending.REFUSED})
+
+
 class LoadLimits(Struct, frozen=True, kw_only=True):
     """How much is sent at once, and for how long."""
 
@@ -108,7 +112,7 @@ class LoadRun:
         try:
             await self._work
         except asyncio.CancelledError:
-            if self.ending not in {Ending.INTERRUPTED, Ending.REFUSED}:
+            if self.ending not in GIVEN_UP:
                 raise
 
     def interrupt(self) -> None:
@@ -131,6 +135,8 @@ class LoadRun:
 
     def _is_within(self, now_s: float) -> bool:
         """Whether something may still be sent at that moment, in seconds since the start."""
+        if self.ending in GIVEN_UP:
+            return False
         if self._limits.duration_s is None or now_s < self._limits.duration_s:
             return True
         self.ending = Ending.DURATION
@@ -154,9 +160,11 @@ class LoadRun:
             self._schedule(group, self._loop.start(place, sent_s))
             outcome = await self._send(request, body, max(0.0, sent_s - due_s))
             self.ended += 1
-        self._schedule(group, self._loop.end(place, self._now_s()))
-        self._on_outcome(outcome)
-        self._judge(outcome)
+            ended_s = self._now_s()
+            self._on_outcome(outcome)
+            if self._is_hopeless(outcome):
+                self._give_up(Ending.REFUSED)
+        self._schedule(group, self._loop.end(place, ended_s))
 
     async def _send(self, request: BlockRequest, body: bytes, late_s: float) -> Outcome:
         """Send a request, again where it was refused for now and that is asked for."""
@@ -170,11 +178,11 @@ class LoadRun:
             retries += 1
             waited_s += wait_s
 
-    def _judge(self, outcome: Outcome) -> None:
+    def _is_hopeless(self, outcome: Outcome) -> bool:
+        """Whether the target refuses what it never took: a wrong key, address or model."""
         failure = outcome.exchange.failure
         self._has_succeeded = self._has_succeeded or failure is None
-        if failure is not None and failure.kind in HOPELESS_KINDS and not self._has_succeeded:
-            self._give_up(Ending.REFUSED)
+        return failure is not None and failure.kind in HOPELESS_KINDS and not self._has_succeeded
 
 
 def find_wait_s(made: Exchange) -> float | None:

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from traces import BLOCK_TOKENS, after, conversations, request, trace_of
+from replay_traces import BLOCK_TOKENS, after, conversations, request, trace_of
 
 from simulator.replay.prompts import PromptWriter
 from simulator.replay.reuse import find_reusable_ratio

@@ -1,7 +1,7 @@
 """A trace is made smaller without breaking its graph."""
 
 import pytest
-from traces import after, request, trace_of
+from replay_traces import after, request, trace_of
 
 from simulator.graph.request import Wait
 from simulator.replay.cut import Cut, cut_trace
