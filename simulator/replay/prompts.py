@@ -14,6 +14,7 @@ from enum import StrEnum
 from functools import lru_cache
 from hashlib import blake2b
 from itertools import pairwise
+from struct import unpack
 
 from simulator.graph.request import BlockRequest, BlockTrace
 from simulator.traces.session import Message
@@ -104,16 +105,16 @@ class PromptWriter:
         return block_text(f"{self._seed}/{block}", self._block_tokens * self._ratio)
 
     def _draw_ids(self, block: int) -> "array[int]":
-        whole = self._draw(str(block), self._block_tokens)
-        # A block's share of the scaled length is that of its id, as for words.
-        return array("I", whole[: len(self._words(block).split())] if self._ratio < 1.0 else whole)
+        # A block's share of the scaled length is that of its words.
+        count = self._block_tokens if self._ratio == 1.0 else len(self._words(block).split())
+        return array("I", self._draw(str(block), count))
 
     def _draw(self, name: str, count: int) -> list[int]:
+        first, size = self._token_ids.start, len(self._token_ids)
         drawn: list[int] = []
         for serial in range(-(-count // 16)):
             digest = blake2b(f"{self._seed}/ids/{name}#{serial}".encode(), digest_size=64).digest()
-            numbers = (int.from_bytes(digest[at : at + 4], "big") for at in range(0, 64, 4))
-            drawn.extend(self._token_ids[number % len(self._token_ids)] for number in numbers)
+            drawn.extend(first + number % size for number in unpack("<16I", digest))
         return drawn[:count]
 
 
