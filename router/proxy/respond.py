@@ -1,11 +1,10 @@
-"""Answers of the router itself, over bare ASGI: errors in the OpenAI form, whole bodies, pieces."""
+"""Answers of the router itself, over bare ASGI: errors, whole bodies, pieces."""
 
 from collections.abc import Awaitable, Callable, Mapping
 
-import msgspec
-
 from router.errors import DovecoteError
 from router.proxy.body import Message
+from router.proxy.error_form import ErrorForm, encode_error
 from router.proxy.headers import Headers
 
 Send = Callable[[Message], Awaitable[None]]
@@ -33,12 +32,9 @@ async def send_whole(send: Send, status: int, headers: Headers, body: bytes) -> 
     await send_end(send, body)
 
 
-async def send_error(send: Send, error: DovecoteError, own: Mapping[bytes, bytes]) -> None:
-    """An error of the router as a complete answer."""
+async def send_error(
+    send: Send, error: DovecoteError, own: Mapping[bytes, bytes], form: ErrorForm = ErrorForm.OPENAI
+) -> None:
+    """An error of the router as a complete answer, in the form of the API that was asked."""
     extra = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in error.headers.items()]
-    await send_whole(send, error.status_code, [_JSON, *extra, *own.items()], encode_error(error))
-
-
-def encode_error(error: DovecoteError) -> bytes:
-    """The body of an error."""
-    return msgspec.json.encode(error.to_body())
+    await send_whole(send, error.status_code, [_JSON, *extra, *own.items()], encode_error(error, form))

@@ -9,10 +9,11 @@ from typing import Any
 
 from router.metrics import RequestOutcome
 from router.proxy import respond
-from router.proxy.api import Api
+from router.proxy.api import PATHS
 from router.proxy.attempt import RunningRequests
 from router.proxy.call import Call, WrongMethodError
 from router.proxy.dry_run import serve_dry_run
+from router.proxy.error_form import find_error_form
 from router.proxy.kept import find_response_path
 from router.proxy.kept_calls import OpenSession, close_session, use_response
 from router.proxy.output_call import OutputCall
@@ -22,7 +23,6 @@ AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 #: Serves a call; made once the call is.
 Serving = Callable[[Call], Awaitable[RequestOutcome]]
 
-_APIS = {api.value: api for api in Api}
 _POST = ("POST",)
 
 
@@ -47,11 +47,12 @@ class HotRoutes:
             await serve(scope, receive, send)
             return
         error = WrongMethodError(f"this path takes {' or '.join(methods)}")
-        await respond.send_error(send, error, {b"allow": ", ".join(methods).encode()})
+        allow = {b"allow": ", ".join(methods).encode()}
+        await respond.send_error(send, error, allow, find_error_form(scope["path"]))
 
     def _find(self, path: str) -> tuple[tuple[str, ...], AsgiApp] | None:
         """Methods of a path, and what serves it; None where it is not one of the data plane's."""
-        api = _APIS.get(path)
+        api = PATHS.get(path)
         if api is not None:
             return _POST, self._serve(lambda call: OutputCall(call, api).serve())
         if path == "/v1/explain":
