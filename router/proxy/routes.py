@@ -27,6 +27,8 @@ Serving = Callable[[Call], Awaitable[RequestOutcome]]
 
 _APIS = {api.value: api for api in Api}
 _POST = ("POST",)
+#: Paths of clients, but for those with an id in them; what is not named here needs an admin's key.
+_CLIENT_PATHS = frozenset({*_APIS, "/v1/models", "/open_session", "/close_session"})
 
 
 class HotRoutes:
@@ -52,6 +54,11 @@ class HotRoutes:
             return
         error = WrongMethodError(f"this path takes {' or '.join(methods)}")
         await respond.send_error(client, error, {b"allow": ", ".join(methods).encode()})
+
+    @staticmethod
+    def is_client_path(path: str) -> bool:
+        """Whether clients may ask for a path; the other ones are the operator's."""
+        return path in _CLIENT_PATHS or find_response_path(path) is not None
 
     def _find(self, path: str) -> tuple[tuple[str, ...], Answer] | None:
         """Methods of a path, and what serves it; None where it is not one of the data plane's."""
