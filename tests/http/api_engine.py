@@ -88,6 +88,10 @@ class ApiEngine(FakeEngine):
         self.script = answer_like_an_engine
 
     def app(self):
+        async def absent(_request):
+            return web.Response(status=404)
+
         app = super().app()
+        app.router.add_get("/kv_event_sources", absent)
         app.router.add_route("*", "/{tail:.*}", self.complete)
         return app
