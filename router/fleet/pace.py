@@ -130,15 +130,12 @@ class WorkerPaces:
         self._prefill: dict[WorkerId, _Offset] = {}
         self._decode: dict[WorkerId, _Offset] = {}
         self._ratios: dict[WorkerId, WorkerRatios] = {}
+        #: No worker prefills faster than this; one that was never measured is as the fleet.
+        self.least_prefill_ratio = 1.0
 
     def find(self, worker: WorkerId) -> WorkerRatios:
         """As of the last `refresh`."""
         return self._ratios.get(worker, AS_THE_FLEET)
-
-    @property
-    def least_prefill_ratio(self) -> float:
-        """No worker prefills faster than this; one that was never measured is as the fleet."""
-        return min((1.0, *(ratios.prefill for ratios in self._ratios.values())))
 
     def record_prefill(self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float) -> None:
         """A prefill took so long, with so much predicted at the fleet's pace."""
@@ -160,12 +157,18 @@ class WorkerPaces:
             if ratios != self._ratios.get(worker, AS_THE_FLEET):
                 self._ratios[worker] = ratios
                 changed.append(worker)
+        if changed:
+            self._find_least()
         return sorted(changed)
 
     def forget(self, worker: WorkerId) -> None:
         """The worker is gone; one that comes back is a new one."""
         for known in (self._prefill, self._decode, self._ratios):
             known.pop(worker, None)
+        self._find_least()
+
+    def _find_least(self) -> None:
+        self.least_prefill_ratio = min((1.0, *(ratios.prefill for ratios in self._ratios.values())))
 
 
 def _record(

@@ -1,7 +1,8 @@
 """What is to be decided: the query, the ranks that may be chosen, and what lies of the prompt where."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import nlargest
+from operator import itemgetter
 
 import msgspec
 
@@ -10,6 +11,7 @@ from router.fleet.tiers import ReuseOption
 from router.placement.attempt import Paces
 from router.placement.heads import HotHeads
 from router.placement.homes import Home
+from router.placement.residency import Expected
 from router.placement.standings import Pool, Standings
 from router.placement.stimuli import RequestArrived
 from router.placement.views import NO_OVERLAP, Overlap, bound_overlap
@@ -30,7 +32,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     excluded: frozenset[Target]
     #: Tokens of the prompt's head by rank: confirmed, and expected of requests being prefilled.
     confirmed: Mapping[Target, int]
-    expected: Mapping[Target, int]
+    expected: Expected
     options: Mapping[Target, tuple[ReuseOption, ...]]
     #: Share of what is expected that is believed.
     credit_ratio: float
@@ -61,20 +63,24 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             credit_ratio=self.credit_ratio,
         )
 
+    def find_most_elsewhere(self, seen: Collection[Target]) -> int:
+        """Tokens that any other rank may hold at most."""
+        most = max((tokens for target, tokens in self.confirmed.items() if target not in seen), default=0)
+        for target, tokens in self.expected.find_most(len(seen) + 1).items():
+            if target not in seen:
+                return max(most, tokens)
+        return most
+
     def find_holders(self) -> tuple[list[Target], int]:
-        """Ranks that hold most of the prompt, the most first, and how much any other may hold."""
-        most = self.confirmed
-        if self.expected:
-            most = dict(self.confirmed)
-            for target, tokens in self.expected.items():
-                if tokens > most.get(target, 0):
-                    most[target] = tokens
-        if len(most) <= MAX_HOLDERS:
-            holders, rest = sorted(most, key=most.__getitem__, reverse=True), 0
-        else:
-            holders = nlargest(MAX_HOLDERS, most, key=most.__getitem__)
-            rest = max(0, most[holders[-1]])
-        return [target for target in holders if self.allows(target)], rest
+        """Ranks that hold most of the prompt, and how much any other may hold."""
+        confirmed, rest = self.confirmed, 0
+        if len(confirmed) > MAX_HOLDERS:
+            confirmed = dict(nlargest(MAX_HOLDERS, confirmed.items(), key=itemgetter(1)))
+            rest = max(0, min(confirmed.values()))
+        expected = self.expected.find_most(MAX_HOLDERS)
+        if len(self.expected) > MAX_HOLDERS:
+            rest = max(rest, min(expected.values()))
+        return [target for target in {**confirmed, **expected} if self.allows(target)], rest
 
     def view(self, standings: Standings, target: Target) -> RankView:
         """A rank as the policy sees it for this request."""
@@ -96,7 +102,7 @@ class Inquiry:
         pools: tuple[Pool, ...],
         *,
         home: Home | None,
-        expected: Mapping[Target, int],
+        expected: Expected,
         mean_live_sessions: float,
         return_rate_per_s: float,
         request_work_s: float,

@@ -1,15 +1,16 @@
 """Which ranks of a large fleet a policy has to look at: those that could win, and no more.
 
-Looked at are the session's home and the ranks that hold most of the prompt, as far as what they hold lets them compete;
-and of all others one of each group that looks alike, from the cheapest on until none that follows can cost as little as
-the best so far, the tie window included. The choice is the one that looking at every rank gives, to the last bit: one
+Looked at is the session's home, then what costs least at a glance: of the ranks that hold most of the prompt each by
+itself, of all others one of each group that looks alike, from the cheapest on until none that follows can cost as little
+as the best so far, the tie window included. The choice is the one that looking at every rank gives, to the last bit: one
 is left out only by a lower bound, and of those alike only the one that would win a tie is kept
 (`tests/models/test_shortlist_model.py`).
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
+from operator import itemgetter
 from typing import Protocol, runtime_checkable
 
 import msgspec
@@ -18,11 +19,12 @@ from router.placement.groups import Group, RankGroups
 from router.placement.question import Question
 from router.placement.standings import Standings
 from router.policy.base import PlacementQuery, Policy, RankView
-from router.policy.ties import find_window_s, pick_by_hash
+from router.policy.glance import Sketch, Stakes, glance_s
+from router.policy.ties import find_window_s, pick_hashed
 from wire.ids import Target
 
 #: Bounds and costs are sums of the same figures in different orders; this covers their last bits.
-_SLACK_RATIO, _SLACK_S = 1e-9, 1e-12
+_SLACK_RATIO, _SLACK_S = 1e-9, 1e-9
 _INFINITE = float("inf")
 
 
@@ -34,12 +36,16 @@ class BoundedPolicy(Policy, Protocol):
         """The figure that `choose` compares; the lowest wins, ties by home and hash."""
         ...
 
-    def floor_s(self, rank: RankView, *, is_new: bool) -> float:
-        """What a rank costs any query at least, wait and reuse left out, before scaling."""
+    def sketch(self, rank: RankView) -> Sketch:
+        """A rank in numbers, its wait left out."""
         ...
 
-    def floor_ratio(self, query: PlacementQuery, *, is_new: bool) -> float:
-        """The scale: 0..1."""
+    def stakes(self, query: PlacementQuery, overlap_tokens: int) -> Stakes:
+        """A query in numbers, where at most so much of its prompt lies on a rank."""
+        ...
+
+    def most_credit_s(self, query: PlacementQuery) -> float:
+        """Largest credit, which costs at a glance leave out."""
         ...
 
     def least_reuse_s(self, query: PlacementQuery, overlap_tokens: int, prefill_ratio: float) -> float:
@@ -82,37 +88,22 @@ class Shortlist:
         self._policy = policy
         self._standings = standings
         self._seed = seed
-        self._floors: dict[bool, Callable[[RankView], float]] = {
-            True: lambda view: policy.floor_s(view, is_new=True),
-            False: lambda view: policy.floor_s(view, is_new=False),
-        }
 
     def find(self, question: Question) -> Found:
         """Views to choose from; of all ranks where some cost is no number."""
         search = _Search(self._policy, self._standings, question, self._seed)
         try:
-            left_out, reuse_s = search.look_at_holders()
-            if reuse_s <= search.bound_s:
-                self._look_at_rest(search, question, left_out, reuse_s)
+            search.look_at_special()
+            if search.can_be_elsewhere():
+                search.look_elsewhere(self._find_groups(question))
         except NoNumberError:
             return Found(search.find_all(), {})
         return search.found
 
-    def _look_at_rest(self, search: "_Search", question: Question, left_out: set[Target], reuse_s: float) -> None:
-        """Groups from the cheapest on."""
-        query, policy = question.query, self._policy
-        is_new = query.session is not None and query.home is None
-        floor, weight = self._floors[is_new], policy.wait_weight
-        orders = [
-            self._standings.order(pool, is_new=is_new, floor=floor, wait_weight=weight) for pool in question.pools
-        ]
-        if any(order.is_broken for order in orders):
-            raise NoNumberError
-        ratio = policy.floor_ratio(query, is_new=is_new)
-        for floor_s, group in _walk(orders, question.now_s):
-            if reuse_s + ratio * floor_s > search.bound_s:
-                break
-            search.look_at_group(group, left_out)
+    def _find_groups(self, question: Question) -> list[RankGroups]:
+        policy, find = self._policy, self._standings.find_groups
+        weight = policy.wait_weight
+        return [find(pool, id(self), sketch=policy.sketch, wait_weight=weight) for pool in question.pools]
 
 
 class _Search:
@@ -125,52 +116,128 @@ class _Search:
         self._query = question.query
         self._seed = seed
         #: Costs above this neither win nor tie.
-        self.bound_s = _INFINITE
+        self._bound_s = _INFINITE
         self._best_s = _INFINITE
+        #: Ranks that stand apart from their groups.
+        self._apart: set[Target] = set()
+        self._credit_s = 0.0
         self.found = Found([], {})
 
-    def look_at_holders(self) -> tuple[set[Target], float]:
-        """Ranks that stand apart; gives them all, and what prefill costs any other at least."""
-        pace = self._standings.least_prefill_ratio
-        holders, rest_tokens = self._question.find_holders()
-        seen = self._look_at_special()
-        for target in holders:
-            if target in seen:
-                continue
-            # Ordered by what they hold: what follows costs at least as much.
-            if self._least_reuse_s(self._question.find_most(target), pace) > self.bound_s:
-                break
-            seen.add(target)
-            self._look_at(target)
-        reuse_s = self._least_reuse_s(rest_tokens, pace)
-        if math.isnan(reuse_s):
-            raise NoNumberError
-        return seen.union(holders), reuse_s
-
-    def _look_at_special(self) -> set[Target]:
+    def look_at_special(self) -> None:
         """The home, and ranks that can serve the prompt in other ways."""
-        named = [*self._question.options] if self._question.options else []
-        if self._query.home is not None:
-            named.append(self._query.home)
-        seen = {target for target in named if self._question.allows(target)}
-        for target in seen:
+        question, home = self._question, self._query.home
+        named = {*question.options} if question.options else set()
+        if home is not None:
+            named.add(home)
+        self._apart = {target for target in named if question.allows(target)}
+        for target in self._apart:
             self._look_at(target)
-        return seen
 
-    def look_at_group(self, group: Group, left_out: set[Target]) -> None:
+    def can_be_elsewhere(self) -> bool:
+        """Whether any other rank can cost as little, by its prefill alone."""
+        pace = self._standings.least_prefill_ratio
+        most_tokens = self._question.find_most_elsewhere(self._apart) if self._apart else self._query.prompt_tokens
+        least_s = self._policy.least_reuse_s(self._query, most_tokens, pace)
+        if math.isnan(least_s):
+            raise NoNumberError
+        return least_s <= self._bound_s
+
+    def look_elsewhere(self, pools: Sequence[RankGroups]) -> None:
+        """Other ranks, from what is the cheapest at a glance on."""
+        holders, rest_tokens = self._question.find_holders()
+        self._credit_s = self._policy.most_credit_s(self._query)
+        holders = [target for target in holders if target not in self._apart]
+        self._apart.update(holders)
+        for cost_s, target in sorted(self._glance_at_holders(holders, pools)):
+            if cost_s > self._bound_s:
+                break
+            self._look_at(target)
+        self._look_at_groups(pools, self._policy.stakes(self._query, rest_tokens))
+
+    def _glance_at_holders(
+        self, holders: Sequence[Target], pools: Sequence[RankGroups]
+    ) -> Iterator[tuple[float, Target]]:
+        """Holders with what each costs at least."""
+        stakes: dict[int, Stakes] = {}
+        for target in holders:
+            tokens = self._question.find_most(target)
+            if tokens not in stakes:
+                stakes[tokens] = self._policy.stakes(self._query, tokens)
+            groups = (groups.find(target) for groups in pools)
+            group = next(group for group in groups if group is not None)
+            yield self._glance_at(group, stakes[tokens]), target
+
+    def _glance_at(self, group: Group, stakes: Stakes) -> float:
+        """What a group costs at least."""
+        wait_s = self._policy.wait_weight * group.find_wait_s(self._question.now_s)
+        cost_s = glance_s(stakes, group.sketch) + wait_s - self._credit_s
+        if not cost_s < _INFINITE:
+            raise NoNumberError
+        return cost_s
+
+    def _look_at_groups(self, pools: Sequence[RankGroups], stakes: Stakes) -> None:
+        """Groups from the cheapest on: at once where one is cheaper than all before, else when the best is known."""
+        least_s = _INFINITE
+        later: list[tuple[float, Group]] = []
+        for floor_s, group in self._walk(pools, stakes):
+            if floor_s > self._bound_s:
+                break
+            cost_s = self._glance_at(group, stakes)
+            if cost_s > self._bound_s:
+                continue
+            if cost_s < least_s:
+                least_s = cost_s
+                self._look_at_group(group)
+            else:
+                later.append((cost_s, group))
+        for cost_s, group in sorted(later, key=itemgetter(0)):
+            if cost_s > self._bound_s:
+                break
+            self._look_at_group(group)
+
+    def _walk(self, pools: Sequence[RankGroups], stakes: Stakes) -> Iterator[tuple[float, Group]]:
+        work = self._policy.reuse_weight * self._standings.least_prefill_ratio
+        walks = []
+        for groups in pools:
+            order = groups.order(stakes)
+            if order.is_broken:
+                raise NoNumberError
+            more_s = work * (stakes.work_s - order.reference.work_s) - self._credit_s
+            walks.append(order.walk(self._question.now_s, more_s))
+        return walks[0] if len(walks) == 1 else merge(*walks, key=itemgetter(0))
+
+    def _look_at_group(self, group: Group) -> None:
         """Of ranks that look alike and hold as much, the one that wins a tie."""
-        confirmed, expected = self._question.confirmed, self._question.expected
-        excluded = self._question.excluded
-        by_tokens: dict[tuple[int, int], list[Target]] = {}
-        for target in group.members:
-            if target not in left_out and target not in excluded:
-                tokens = confirmed.get(target, 0), expected.get(target, 0)
-                by_tokens.setdefault(tokens, []).append(target)
-        for members in by_tokens.values():
-            target = pick_by_hash(self._query.request_id, members, self._seed)
+        for members in self._split(group):
+            target = pick_hashed(self._query.request_id, members, self._seed)
             self._look_at(target)
             if len(members) > 1:
                 self.found.alike[target] = len(members)
+
+    def _split(self, group: Group) -> list[Mapping[Target, int]]:
+        """Members that hold as much; without those that stand apart."""
+        question, members = self._question, group.members
+        confirmed, expected, excluded = question.confirmed, question.expected, question.excluded
+        if len(members) == 1:
+            (target,) = members
+            return [] if target in self._apart or target in excluded else [members]
+        named: Iterable[Target] = members
+        if len(confirmed) + len(expected) < len(members):
+            named = {*self._apart, *excluded, *confirmed, *expected} & members.keys()
+        parts: dict[tuple[int, int] | None, dict[Target, int]] = {}
+        for target in named:
+            tokens = None
+            if target not in self._apart and target not in excluded:
+                tokens = confirmed.get(target, 0), expected.get(target, 0)
+            parts.setdefault(tokens, {})[target] = members[target]
+        if named is not members:
+            rest = dict(members)
+            for target in named:
+                del rest[target]
+            if rest:
+                parts[0, 0] = {**rest, **parts.get((0, 0), {})}
+        parts.pop(None, None)
+        return list(parts.values())
 
     def _look_at(self, target: Target) -> None:
         view = self._question.view(self._standings, target)
@@ -181,20 +248,10 @@ class _Search:
         if total_s < self._best_s:
             self._best_s = total_s
             bound_s = total_s + find_window_s(total_s)
-            self.bound_s = bound_s + abs(bound_s) * _SLACK_RATIO + _SLACK_S
-
-    def _least_reuse_s(self, overlap_tokens: int, pace: float) -> float:
-        most_tokens = min(overlap_tokens, max(0, self._query.prompt_tokens - 1))
-        return self._policy.least_reuse_s(self._query, most_tokens, pace)
+            self._bound_s = bound_s + abs(bound_s) * _SLACK_RATIO + _SLACK_S
 
     def find_all(self) -> list[RankView]:
         """Every rank that may be chosen."""
         question = self._question
         targets = (target for pool in question.pools for target in pool.targets if target not in question.excluded)
         return [question.view(self._standings, target) for target in targets]
-
-
-def _walk(orders: Sequence[RankGroups], now_s: float) -> Iterator[tuple[float, Group]]:
-    if len(orders) == 1:
-        return orders[0].walk(now_s)
-    return merge(*(order.walk(now_s) for order in orders), key=lambda entry: entry[0])

@@ -92,7 +92,7 @@ class Twins(RuleBasedStateMachine):
 
     @rule(
         prompt_tokens=st.sampled_from((0, 40, 3_000, 60_000)),
-        output=st.sampled_from((0, 20, 256, 4_000)),
+        output=st.sampled_from((None, 0, 20, 256, 4_000)),
         overlaps=st.dictionaries(targets, st.integers(0, 60_000), max_size=3),
         session=st.none() | st.sampled_from("stuvwxyz"),
         excluded=st.frozensets(targets, max_size=2),
@@ -108,7 +108,7 @@ class Twins(RuleBasedStateMachine):
             request_id=name,
             model=model,
             prompt_tokens=prompt_tokens,
-            expected_output_tokens=output,
+            max_output_tokens=output,
             overlaps=overlaps,
             session=None if session is None else SessionId(session),
             excluded=excluded,
