@@ -1,8 +1,8 @@
-"""Tables of the simulated results in Markdown: `python -m benchmarks.simulated [--write]`.
+"""Tables of the simulator's results in Markdown: `python -m benchmarks.simulated [--write]`.
 
-Takes what `benchmarks.anchors` and `benchmarks.placement` kept; `--write` puts the tables into `docs/simulator.md`,
-between the markers `<!-- table: NAME -->` and `<!-- end of table -->`, without it they are printed. A result that is
-not kept yet has no table.
+Takes what `benchmarks.anchors`, `benchmarks.placement` and `benchmarks.simulator` kept. `--write` puts the tables into
+`docs/simulator.md`, between the markers `<!-- table: NAME -->` and `<!-- end of table -->`; without it they are
+printed. A result that is not kept yet has no table.
 """
 
 import argparse
@@ -13,7 +13,11 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from benchmarks import anchors, placement
+from benchmarks.run_facts import RESULTS
+from benchmarks.tables import Result, make_table
 
 PAGE = anchors.ROOT / "docs" / "simulator.md"
 END = "<!-- end of table -->"
@@ -31,7 +35,9 @@ def make_anchors_table(result: dict[str, Any]) -> str:
     off = [" ".join((*_place(row), row["mode"])) for row in result["points"] if not row["is_within"]]
     words = f"{len(result['points']) - len(off)} of {len(result['points'])} within the limits"
     words += f"; off: {', '.join(off)}." if off else "."
-    return "\n".join([*lines, "", f"{words} Means over {result['run']['seeds']} seeds of what has chance in it."])
+    return "\n".join(
+        [*lines, "", f"Ours / published; {words} Means over {result['run']['seeds']} seeds of what has chance in it."]
+    )
 
 
 def _say_anchor(row: dict[str, Any]) -> str:
@@ -78,6 +84,11 @@ def _say_means(summary: dict[str, Any]) -> str:
     )
 
 
+def make_speed_table(result: dict[str, Any]) -> str:
+    """As of any benchmark that measures time."""
+    return make_table(msgspec.convert(result, Result), all_rows=True)
+
+
 def _place(row: dict[str, Any]) -> tuple[str, str, str]:
     return row["trace"], f"{row['cache_percent']}%", f"{row['speed']:g}"
 
@@ -94,6 +105,7 @@ def _line(*cells: str) -> str:
 TABLES: dict[str, tuple[Callable[[dict[str, Any]], str], Path]] = {
     "anchors": (make_anchors_table, anchors.RESULT),
     "placement": (make_placement_table, placement.RESULT),
+    "speed": (make_speed_table, RESULTS / "simulator-0.1.0.json"),
 }
 
 

@@ -40,20 +40,20 @@ class PolicyWeights(ConfigModel):
 
     #: Predicted seconds of work ahead of the request on a rank, of this router and of others.
     wait: Weight = 1.0
-    #: Seconds until running requests leave the KV cache room for this one. Above 1: whoever comes later waits behind it.
+    #: Seconds until running requests leave the KV cache room for this one. Above 1: who comes later waits behind it.
     admission: Weight = 4.0
     #: Seconds to prefill what the rank does not hold, or to fetch it from other tiers where that is quicker.
     reuse: Weight = 1.0
     #: Seconds by which that prefill holds up each request served there. 1 where an engine gives no tokens meanwhile.
-    stall: Weight = 0.5
+    stall: Weight = 1.5
     #: Seconds to send a prefill's cache to the rank that generates. Only for pairs of ranks.
     transfer: Weight = 1.0
     #: Seconds by which those generating slow each other. Below 1: moving away prefills anew, which slows all.
-    decode: Weight = 0.55
+    decode: Weight = 0.8
     #: The same for sessions that pause there and may be back before the answer is complete.
-    returns: Weight = 0.5
+    returns: Weight = 0.3
     #: Seconds of prefill that later requests repeat because this one pushes their tokens out.
-    balance: Weight = 1.0
+    balance: Weight = 2.0
     #: Seconds that the session's further turns lose on a rank whose live sessions fill it or keep it busy.
     settle: Weight = 1.0
     #: Credit, in seconds, for one more copy of a head that many sessions share. Larger copies sooner.

@@ -22,8 +22,9 @@ Expected outcomes (no worker, cold prefix) are values inside the router; they be
 bodies have the form of the OpenAI API: `{"error": {"message", "type", "param", "code"}}`.
 """
 
+import copyreg
 from reprlib import Repr
-from typing import ClassVar, TypedDict
+from typing import Any, ClassVar, TypedDict
 
 
 class ErrorDetail(TypedDict):
@@ -71,6 +72,10 @@ class DovecoteError(Exception):
         super().__init__(message)
         self.message = message
         self.param = param
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Lets it pass between processes whatever its class is made from: its message and attributes go."""
+        return copyreg.__newobj__, (type(self), *self.args), self.__dict__  # type: ignore[attr-defined]
 
     @property
     def headers(self) -> dict[str, str]:

@@ -5,12 +5,11 @@ Tables are made anew after some more answers; between, a look is one bisection.
 """
 
 import math
-import operator
 from bisect import bisect_right
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 #: Lengths in tokens between which answers are told apart: half a doubling each, up to half a million.
-GRID = (0.0, *(8.0 * 2.0 ** (step / 2) for step in range(33)))
+GRID: tuple[float, ...] = (0.0, *(8.0 * 2.0 ** (step / 2) for step in range(33)))
 #: Answers that the prior counts as, and its shape: log-normal, in tokens.
 PRIOR_ANSWERS = 32.0
 PRIOR_MEDIAN_TOKENS = 256.0
@@ -66,13 +65,9 @@ class OutputLengths:
         )
 
     def _find_survival(self) -> list[float]:
-        """Share of answers longer than each length of the grid."""
-        left = total = math.fsum(self._counts)
-        survival = []
-        for count in self._counts:
-            survival.append(left / total)
-            left = max(0.0, left - count)
-        return survival
+        """Share of answers longer than each length of the grid; summed from its end, where the small figures stand."""
+        left = list(accumulate(reversed(self._counts)))
+        return [count / left[-1] for count in reversed(left)]
 
 
 def _find_mean(survival: list[float], begun: int, beside: list[float] | None = None) -> float:
@@ -86,11 +81,11 @@ def _find_mean(survival: list[float], begun: int, beside: list[float] | None = N
     shares = [survival[place] + part * (survival[place + 1] - survival[place]) for place, part in _SHIFTED[begun]]
     if beside is not None:
         shares = [share * other for share, other in zip(shares, beside, strict=False)]
-    return math.fsum(map(operator.mul, _WIDTHS, shares)) / alive
+    return math.fsum([width * share for width, share in zip(_WIDTHS, shares, strict=False)]) / alive
 
 
 def _shift(begun_tokens: float) -> list[tuple[int, float]]:
-    """Where the lengths of the grid lie when moved on by so many tokens: the place, and the part of the way to the next.
+    """Where the lengths of the grid lie when moved on by so many tokens: a place, and the part of the way to the next.
 
     Ends before the first length beyond the grid, which no answer reaches.
     """

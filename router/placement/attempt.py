@@ -28,6 +28,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     assumed_cached_tokens: int
     #: Nothing was ahead of it, and nothing is fetched for it: its time to first token is its prefill.
     starts_at_once: bool
+    #: Requests open on the rank at the decision, which its prefill holds up.
+    served_beside: int = 0
     #: Measured over predicted seconds of prefill, as assumed at the decision.
     prefill_ratio: float = 1.0
     #: Its prompt half-way, for the next turn.

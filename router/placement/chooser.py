@@ -55,7 +55,7 @@ class Chooser:
         choice: Choice | None = None
         if failure is None:
             try:
-                choice = self.policy.choose(question.query, views, self._seed)
+                choice = self.policy.choose(question.query, tuple(views), self._seed)
             except Exception as error:  # noqa: BLE001 - whatever a policy does, the request is placed
                 failure = f"{type(error).__name__}: {error}"[:200]
         view = None if choice is None else _find_view(views, choice.target)

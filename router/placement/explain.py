@@ -43,10 +43,10 @@ def _explain_costs(query: PlacementQuery, choice: Choice, eligible_count: int) -
         return _explain_alone(query, chosen, choice.tied_count, eligible_count)
     runner_up = costs.candidate(min(others, key=costs.totals_s.__getitem__))
     if chosen.is_home:
-        return f"kept at home: {_compare(chosen, runner_up, query, 'beats')}"
+        return f"kept at home: {_compare(chosen, runner_up, query, is_kept=True)}"
     if costs.home in costs.targets:
         home = costs.candidate(costs.targets.index(costs.home))
-        return f"left home {home.target}: {_compare(home, chosen, query, 'costs more than')}"
+        return f"left home {home.target}: {_compare(home, chosen, query, is_kept=False)}"
     if choice.tied_count > 1:
         return f"{_describe_holding(chosen, query)}; {_describe_tie(chosen, min(costs.totals_s), choice.tied_count)}"
     return f"{_describe_holding(chosen, query)}; {_describe_lead(chosen, runner_up)}"
@@ -62,14 +62,20 @@ def _explain_alone(query: PlacementQuery, chosen: CandidateCost, tied_count: int
     return f"{holding}; none of the other ranks ({eligible_count - 1:,}) can cost as little"
 
 
-def _compare(stay: CandidateCost, move: CandidateCost, query: PlacementQuery, verb: str) -> str:
-    """Staying against moving, each with what it costs."""
+def _compare(stay: CandidateCost, move: CandidateCost, query: PlacementQuery, *, is_kept: bool) -> str:
+    """Staying against moving, each with what it costs, and what decides between them."""
     moved_tokens = query.prompt_tokens - max(move.overlap_tokens, move.predicted_overlap_tokens)
-    where = "elsewhere" if verb == "beats" else f"on {move.target}"
+    where = "elsewhere" if is_kept else f"on {move.target}"
+    wait_s, prefill_s = stay.terms.get("wait", 0.0), move.terms.get("reuse", 0.0)
+    verb = "against"
+    if (wait_s < prefill_s) == is_kept:
+        verb = "beats" if is_kept else "costs more than"
+    by_name = _find_largest_lead(stay, move) if is_kept else _find_largest_lead(move, stay)
+    by_other = "" if by_name in {None, "wait", "reuse"} else f", mostly for {by_name}"
     return (
-        f"{_describe_holding(stay, query)}; waiting {_seconds(stay.terms.get('wait', 0.0))} there {verb} "
-        f"re-prefilling {_tokens(moved_tokens)} tokens {where} ({_seconds(move.terms.get('reuse', 0.0))}); "
-        f"in all {_seconds(stay.total_s)} against {_seconds(move.total_s)}"
+        f"{_describe_holding(stay, query)}; waiting {_seconds(wait_s)} there {verb} "
+        f"re-prefilling {_tokens(moved_tokens)} tokens {where} ({_seconds(prefill_s)}); "
+        f"in all {_seconds(stay.total_s)} against {_seconds(move.total_s)}{by_other}"
     )
 
 
@@ -95,10 +101,15 @@ def _describe_tie(chosen: CandidateCost, lowest_s: float, tied_count: int) -> st
 
 
 def _describe_lead(chosen: CandidateCost, runner_up: CandidateCost) -> str:
-    leads = {name: runner_up.terms.get(name, 0.0) - cost_s for name, cost_s in chosen.terms.items()}
-    by_name = max(leads, key=lambda name: leads[name], default=None)
+    by_name = _find_largest_lead(chosen, runner_up)
     cost = f"costs {_seconds(chosen.total_s)} in all, the next best {runner_up.target} {_seconds(runner_up.total_s)}"
     return cost if by_name is None else f"{cost}, mostly for {by_name}"
+
+
+def _find_largest_lead(chosen: CandidateCost, other: CandidateCost) -> str | None:
+    """The term in which a rank is cheaper than another by most."""
+    leads = {name: other.terms.get(name, 0.0) - cost_s for name, cost_s in chosen.terms.items()}
+    return max(leads, key=lambda name: leads[name], default=None)
 
 
 def _seconds(value_s: float) -> str:

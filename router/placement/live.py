@@ -11,7 +11,6 @@ import msgspec
 
 from wire.ids import RequestId, SessionId, Target
 
-
 #: Returns that the prior counts as, and the pause it assumes.
 PRIOR_RETURNS = 16.0
 PRIOR_PAUSE_S = 15.0

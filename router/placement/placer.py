@@ -198,7 +198,8 @@ class Placer:
         """The question, and the session's home whether it counts or not."""
         books = self._books
         books.standings.refresh(now_s)
-        home = None if arrival.session is None else self.homes.look_up(_name(arrival), now_s)
+        session = _name(arrival)
+        home = None if session is None else self.homes.look_up(session, now_s)
         is_cut = home is not None and is_broken(
             home,
             prompt_tokens=arrival.prompt_tokens,
@@ -209,6 +210,7 @@ class Placer:
             arrival,
             pools,
             home=None if is_cut else home,
+            live=None if session is None else books.live.find(session),
             expected=self.residency.find(arrival.chain_hashes, arrival.chain_block_tokens, now_s),
             mean_live_sessions=len(books.live) / max(1, len(self.fleet)),
             return_rate_per_s=books.live.return_rate_per_s,
@@ -258,6 +260,7 @@ class Placer:
             prompt_tokens=query.prompt_tokens,
             assumed_cached_tokens=view.usable_overlap_tokens,
             starts_at_once=view.open_requests == 0 and not view.options,
+            served_beside=view.served_requests,
             prefill_ratio=query.prefill_ratio * view.prefill_ratio,
             mark=mark_chain(arrival.chain_hashes, arrival.chain_block_tokens),
         )
@@ -346,7 +349,8 @@ class Placer:
             attention_ratio = self._books.paces.attention.ratio
             actual_s = prefill_s(prompt - cached, prompt, self._costs, attention_ratio)
             assumed_s = prefill_s(prompt - attempt.assumed_cached_tokens, prompt, self._costs, attention_ratio)
-            added_s = self._bounded.reuse_weight * attempt.prefill_ratio * (actual_s - assumed_s)
+            weight = self._bounded.reuse_weight + attempt.served_beside * self._bounded.stall_weight
+            added_s = weight * attempt.prefill_ratio * (actual_s - assumed_s)
         self.decisions.record_cached(request_id, cached_tokens, added_s)
 
     def _change_fleet(self, change: FleetChanged, now_s: float) -> None:

@@ -11,6 +11,7 @@ from router.fleet.tiers import ReuseOption
 from router.placement.attempt import Paces
 from router.placement.heads import HotHeads
 from router.placement.homes import Home
+from router.placement.live import LiveSession
 from router.placement.residency import Expected
 from router.placement.standings import Pool, Standings
 from router.placement.stimuli import RequestArrived
@@ -102,6 +103,7 @@ class Inquiry:
         pools: tuple[Pool, ...],
         *,
         home: Home | None,
+        live: LiveSession | None,
         expected: Expected,
         mean_live_sessions: float,
         return_rate_per_s: float,
@@ -116,6 +118,7 @@ class Inquiry:
             arrival: What is placed.
             pools: Ranks that serve its model.
             home: Of its conversation, None where there is none that counts.
+            live: The conversation as it loads a rank; None where it is not live.
             expected: Tokens of its head that siblings being prefilled will leave, by rank.
             mean_live_sessions: Live sessions of a rank, on average.
             return_rate_per_s: Returns of a paused session a second.
@@ -126,6 +129,7 @@ class Inquiry:
         """
         at_home = home is not None and home.target not in arrival.excluded
         at_home = at_home and any(home is not None and home.target in pool.targets for pool in pools)
+        lives_there = at_home and live is not None and home is not None and live.target == home.target
         head = None
         if home is None and arrival.session is not None and arrival.chain_hashes:
             head = self._find_head(arrival, max_copies, now_s)
@@ -135,7 +139,8 @@ class Inquiry:
             expected_output_tokens=expected_output_tokens(arrival.max_output_tokens, self._outputs),
             session=arrival.session,
             home=home.target if home is not None and at_home else None,
-            home_tokens=home.prompt_tokens if home is not None and at_home else 0,
+            home_tokens=live.tokens if lives_there and live is not None else 0,
+            pauses_at_home=lives_there and live is not None and live.is_paused,
             mean_live_sessions=mean_live_sessions,
             joint_output_tokens=self._outputs.find_joint_tokens(0, arrival.max_output_tokens),
             return_rate_per_s=return_rate_per_s,

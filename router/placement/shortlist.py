@@ -62,6 +62,11 @@ class BoundedPolicy(Policy, Protocol):
         """Factor on seconds of prefill."""
         ...
 
+    @property
+    def stall_weight(self) -> float:
+        """Factor on the same, once more for each request served beside."""
+        ...
+
 
 class Found(msgspec.Struct, frozen=True):
     """What there is to choose from."""

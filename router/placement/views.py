@@ -92,6 +92,7 @@ def build_view(
     return RankView(
         target=rank.facts.target,
         open_requests=own.open_requests + foreign.waiting_requests + foreign.running_requests,
+        served_requests=own.open_requests + foreign.running_requests,
         decoding_requests=own.decoding_requests + foreign.running_requests,
         remaining_output_tokens=own.remaining_output_tokens + foreign.running_requests * FOREIGN_OUTPUT_TOKENS,
         context_tokens=own.context_tokens + foreign.running_requests * costs.foreign_request_tokens,

@@ -46,6 +46,8 @@ class PlacementQuery(msgspec.Struct, frozen=True, kw_only=True):
     home: Target | None = None
     #: Tokens of it that count among the live ones of its home.
     home_tokens: int = 0
+    #: It is one of the sessions that pause there.
+    pauses_at_home: bool = False
     #: Live sessions of a rank, on average over the fleet.
     mean_live_sessions: float = 0.0
     #: Seconds of prefill in one request, on average of late.
@@ -74,7 +76,9 @@ class RankView(msgspec.Struct, frozen=True, kw_only=True):
     foreign_wait_s: float = 0.0
     #: Requests placed there and not ended, by this router or by others.
     open_requests: int = 0
-    #: Of these, the ones generating now.
+    #: Of these, all but what others queued.
+    served_requests: int = 0
+    #: The ones generating now.
     decoding_requests: int = 0
     #: Tokens that those generating are still expected to produce, summed.
     remaining_output_tokens: int = 0

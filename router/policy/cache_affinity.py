@@ -86,6 +86,11 @@ class CacheAffinity:
         """Factor on seconds of prefill."""
         return self.weights.reuse
 
+    @property
+    def stall_weight(self) -> float:
+        """Factor on the same, once more for each request served beside."""
+        return self.weights.stall
+
     def total_s(self, query: PlacementQuery, rank: RankView) -> float:
         """The figure that `choose` compares."""
         return math.fsum([weight * term.cost_s(query, rank) for weight, term in self._terms])

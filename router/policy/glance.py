@@ -95,7 +95,7 @@ class Glance:
         evicts = capacity is not None and rank.eviction_reuse_ratio > 0
         live, kept = rank.live_tokens, costs.working_set_factor * capacity if capacity else _INFINITE
         return Sketch(
-            rank.prefill_ratio * (weights.reuse + weights.stall * rank.open_requests),
+            rank.prefill_ratio * (weights.reuse + weights.stall * rank.served_requests),
             slow * (request_s * rank.joint_output_tokens + token_s * rank.joint_context_tokens),
             slow * token_s * rank.joint_output_tokens,
             back * (request_s * rank.paused_sessions + token_s * rank.paused_tokens),

@@ -25,8 +25,8 @@ class ReturnsTerm:
     def cost_s(self, query: PlacementQuery, rank: RankView) -> float:
         """Seconds lost to each other."""
         sessions, tokens = rank.paused_sessions, rank.paused_tokens
-        if query.home is not None and rank.target == query.home and sessions:
-            sessions, tokens = sessions - 1, max(0, tokens - query.home_tokens)
+        if query.pauses_at_home and rank.target == query.home:
+            sessions, tokens = max(0, sessions - 1), max(0, tokens - query.home_tokens)
         if not sessions:
             return 0.0
         costs = self._coefficients

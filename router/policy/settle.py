@@ -40,7 +40,7 @@ class SettleTerm:
             lost_tokens = max(0.0, after - self._lost_tokens(live_tokens, rank.capacity_tokens))
         excess_ratio = 0.0
         if query.mean_live_sessions > 0:
-            sessions = rank.live_sessions - (query.home is not None and rank.target == query.home)
+            sessions = rank.live_sessions - (query.home_tokens > 0 and rank.target == query.home)
             excess_ratio = min(max(sessions / query.mean_live_sessions - 1.0, 0.0), 1.0)
         waiting_ratio = rank.busy_ratio / 2 + self._coefficients.crowding_ratio * excess_ratio
         lost_s = lost_tokens * token_s(query, rank, self._coefficients) if lost_tokens else 0.0

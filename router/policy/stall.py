@@ -6,10 +6,11 @@ from router.policy.reuse import ReuseTerm
 
 
 class StallTerm:
-    """Seconds: the request's own work there, once for each request that is open there.
+    """Seconds: the request's own work there, once for each request that is served there.
 
     An engine that prefills gives no token meanwhile, or gives them more slowly while it prefills in chunks; each
-    request that generates ends later by as much. So what a rank has to compute anew weighs the more, the more it serves.
+    request that generates ends later by as much. So what a rank has to compute anew weighs more, the more it serves.
+    Requests of others that still queue are left out: they wait for the engine, not for this request.
     """
 
     name = "stall"
@@ -19,4 +20,4 @@ class StallTerm:
 
     def cost_s(self, query: PlacementQuery, rank: RankView) -> float:
         """Seconds that the others lose."""
-        return rank.open_requests * self._reuse.cost_s(query, rank) if rank.open_requests else 0.0
+        return rank.served_requests * self._reuse.cost_s(query, rank) if rank.served_requests else 0.0

@@ -15,6 +15,8 @@ from jinja2 import Undefined
 
 #: Characters that are searched or compared for one step.
 SEARCHED_PER_STEP = 64
+#: Whole numbers beyond this can be chosen to have one hash, which makes a set of them slow.
+MAX_KEY_BITS = 60
 _COMPARED_PER_PLACE = 16
 _STEPS_TO_MEASURE = 4
 #: Quotes, a comma, a blank; a short number.
@@ -175,6 +177,8 @@ class Budget:
             self.search(len(value))
         elif type(value) not in _PLAIN_KEYS and isinstance(value, Iterable):
             raise TypeError(f"a {type(value).__name__} is no key")
+        elif isinstance(value, int) and value.bit_length() > MAX_KEY_BITS:
+            raise TypeError("a whole number this large is no key")
         return value
 
     def measure(self, value: Any) -> int:

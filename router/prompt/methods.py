@@ -105,6 +105,7 @@ def _search_split(budget: Operators, owner: str, sep: str | None = None, maxspli
     del maxsplit
     budget.search_for(owner, sep or "")
     budget.spend(owner.count(sep) if sep else len(owner) // 2)
+    budget.make(len(owner))
 
 
 def _search_backwards(budget: Operators, owner: str, part: Any = None, *_: Any) -> None:
@@ -118,6 +119,7 @@ def _search_lines(budget: Operators, owner: str, keepends: bool = False) -> None
     del keepends
     budget.spend(sum(map(owner.count, _LINE_ENDS)))
     budget.search(len(_LINE_ENDS) * len(owner))
+    budget.make(len(owner))
 
 
 def _strip(budget: Operators, owner: str, chars: str | None = None) -> None:
@@ -171,12 +173,13 @@ _SEARCHES = (
 )  # fmt: skip
 _OF_TEXT: dict[str, Price] = {
     **dict.fromkeys(_SEARCHES, _search),
-    **dict.fromkeys(("find", "index", "count", "partition"), _search_for),
+    **dict.fromkeys(("find", "index", "count"), _search_for),
     **dict.fromkeys(("rfind", "rindex", "rpartition", "rsplit"), _search_backwards),
     **dict.fromkeys(("strip", "lstrip", "rstrip"), _strip),
     **dict.fromkeys(("startswith", "endswith", "removeprefix", "removesuffix"), _match),
     **dict.fromkeys(("center", "ljust", "rjust", "zfill"), _pad),
     "split": _search_split,
+    "partition": _search_split,
     "splitlines": _search_lines,
     "replace": _replace,
     "join": _join,

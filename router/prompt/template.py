@@ -26,6 +26,8 @@ _TOKEN_NAMES = ("bos_token", "eos_token", "unk_token", "pad_token", "sep_token",
 #: Templates are a few kilobytes; the largest published ones stay below 64 KB.
 MAX_TEMPLATE_CHARS = 256 << 10
 DEFAULT_LIMITS = Limits()
+#: Renderings beyond their limits, none within between, after which a template gets less.
+EXCEEDED_IN_A_ROW = 4
 
 
 #: A template that loops over a message's content takes parts; vLLM and SGLang look for the same thing.
@@ -56,6 +58,8 @@ class ChatTemplate:
             raise ValueError(f"does not compile: {error}") from error
         self._tokens = dict(tokens)
         self._limits = limits
+        #: Renderings since the last one that stayed within its limit.
+        self._exceeded = 0
         self._source = source
         #: Whether the template walks over content parts itself; else engines hand it joined text.
         self.takes_parts = _CONTENT_LOOP.search(source) is not None
@@ -97,14 +101,26 @@ class ChatTemplate:
             values["tools"] = None if tools is None else [form.shape_tool(tool) for tool in tools]
             values["messages"] = [form.shape_message(message, takes_parts=self.takes_parts) for message in messages]
             context = cast("BoundedContext", self._template.new_context(values))
-            context.budget = Operators(self._limits, values)
-            return context.budget.join(list(self._template.root_render_func(context)))
+            context.budget = Operators(self._choose_limits(), values)
+            text = context.budget.join(list(self._template.root_render_func(context)))
+            self._exceeded = 0
+            return text
+        except LimitExceeded:
+            self._exceeded += 1
+            raise
         except TemplateRefused:
             raise
         except RecursionError as error:
             raise TemplateRefused("messages nest too deep") from error
         except Exception as error:  # whatever foreign code stumbles over
             raise TemplateRefused(str(error) or type(error).__name__) from error
+
+    def _choose_limits(self) -> Limits:
+        """A tenth for a template that exceeds them time and again, until a rendering stays within that."""
+        if self._exceeded < EXCEEDED_IN_A_ROW:
+            return self._limits
+        steps, chars = self._limits.steps // 10, self._limits.chars // 10
+        return msgspec.structs.replace(self._limits, steps=steps, most_steps=steps, chars=chars, most_chars=chars)
 
 
 def load_chat_template(folder: Path) -> ChatTemplate | None:

@@ -25,7 +25,8 @@ class LimitedRouter(RouterSide):
 
     def place(self, request: BlockRequest, now_s: float, max_output_tokens: int | None = None) -> Instruction:
         """Where the request goes, with its own limit."""
-        return super().place(request, now_s, request.output_tokens)
+        limits = (request.output_tokens, max_output_tokens)
+        return super().place(request, now_s, min(limit for limit in limits if limit is not None))
 
 
 def simulate_plan(plan: DemoPlan, trace: BlockTrace, policy: str) -> RunReport:

@@ -32,7 +32,7 @@ COLLECT_AFTER_OBJECTS = 200_000
 
 @contextmanager
 def _rare_collections() -> Iterator[None]:
-    """The garbage collector runs less often meanwhile."""
+    """The garbage collector runs less often meanwhile; around a whole run, so that its values are gone at the end."""
     before = gc.get_threshold()
     gc.set_threshold(COLLECT_AFTER_OBJECTS, *before[1:])
     try:
@@ -41,6 +41,7 @@ def _rare_collections() -> Iterator[None]:
         gc.set_threshold(*before)
 
 
+@_rare_collections()
 def simulate(
     trace: BlockTrace, plan: FleetPlan, policy: Policy, *, name: str | None = None, settings: RunSettings | None = None
 ) -> RunReport:
@@ -65,8 +66,7 @@ def simulate(
         router,
         report_interval_s=chosen.report_interval_s,
     )
-    with _rare_collections():
-        served = simulation.run()
+    served = simulation.run()
     router.check_settled()
     for rank in ranks:
         rank.check_invariants()

@@ -19,7 +19,7 @@ def test_a_point_has_all_modes_in_one_line_and_those_that_are_off_are_named():
     rows = [anchor(mode, 60.0 if mode == "scale4" else 51.0, is_within=mode != "scale4") for mode in MODES]
     table = make_anchors_table({"points": rows, "run": {"seeds": 3}})
     assert "| d8 | 80% | 9 | 0.500 / 0.510, 51 / 50 (+2.0%) |" in table
-    assert "2 of 3 within the limits; off: d8 80% 9 scale4. Means over 3 seeds" in table
+    assert "Ours / published; 2 of 3 within the limits; off: d8 80% 9 scale4. Means over 3 seeds" in table
 
 
 def test_what_ours_missed_stands_in_its_line():
@@ -50,7 +50,7 @@ def test_a_table_that_is_not_given_stays():
     assert fill_page(page, {"anchors": "new"}) == page.replace("old", "new")
 
 
-@pytest.mark.parametrize("name", ["anchors", "placement"])
+@pytest.mark.parametrize("name", ["anchors", "placement", "speed"])
 def test_the_page_has_what_was_kept(name):
     text = PAGE.read_text(encoding="utf-8")
     assert f"<!-- table: {name} -->" in text

@@ -142,11 +142,22 @@ class Twins(RuleBasedStateMachine):
             name = data.draw(st.sampled_from(self.open))
             self.tell(OutputProgressed(now_s=self.now_s, request_id=name, output_tokens=output))
 
-    @rule(data=st.data(), outcome=st.sampled_from((Outcome.DONE, Outcome.DONE, Outcome.ERROR)))
-    def end(self, data, outcome):
+    @rule(
+        data=st.data(),
+        outcome=st.sampled_from((Outcome.DONE, Outcome.DONE, Outcome.ERROR)),
+        output=st.sampled_from((None, 0, 100, 9_000)),
+    )
+    def end(self, data, outcome, output):
         if self.open:
             name = self.open.pop(data.draw(st.integers(0, len(self.open) - 1)))
-            self.tell(RequestEnded(now_s=self.now_s, request_id=name, outcome=outcome, output_tokens=100))
+            self.tell(RequestEnded(now_s=self.now_s, request_id=name, outcome=outcome, output_tokens=output))
+
+    @rule(lengths=st.sampled_from((1, 30, 2_000, 200_000)))
+    def learn_other_lengths(self, lengths):
+        """Enough answers that the tables of lengths are made anew, while requests are open."""
+        for placer in (self.few, self.all):
+            for _ in range(100):
+                placer.ledger.outputs.record(lengths)
 
     @invariant()
     def both_are_sound(self):

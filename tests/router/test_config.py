@@ -132,7 +132,7 @@ workers:
             ONE + "policy: {weights: {zeal: 1}}",
             (
                 "fleet.yaml: policy.weights.zeal: 1: unknown key; "
-                "valid here: admission, balance, decode, reuse, settle, spread, transfer, wait"
+                "valid here: admission, balance, decode, returns, reuse, settle, spread, stall, transfer, wait"
             ),
         ),
         (

@@ -1,6 +1,7 @@
 """The tree in the docstring is the tree in the code, and every body has OpenAI's form."""
 
 import inspect
+import pickle
 import re
 
 import pytest
@@ -76,3 +77,21 @@ def test_an_illegal_transition_tells_its_story():
 
 def test_a_config_error_without_a_key_names_the_file_only():
     assert str(ConfigError(file_name="f", key_path="", value=1, problem="p")) == "f: 1: p"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConfigError(file_name="fleet.yaml", key_path="workers.0.url", value={"a": [1]}, problem="no address"),
+        ConfigError(file_name="fleet.yaml", key_path="", value=None, problem="cannot be read", shows_value=False),
+        IllegalTransitionError(subject="r1", state="done", stimulus="first token", history=("placed",)),
+        AllUnhealthyError("none is healthy", retry_after_s=7),
+        UnknownModelError("no model of that name", param="model"),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_is_the_same_in_another_process(error):
+    other = pickle.loads(pickle.dumps(error))  # noqa: S301 - made a moment ago
+    assert type(other) is type(error)
+    assert (str(other), vars(other), other.headers) == (str(error), vars(error), error.headers)
+    assert other.to_body() == error.to_body()

@@ -51,7 +51,7 @@ def test_the_shadow_of_the_examples_comment_is_valid_too():
             "weights: {wiat: 1}",
             (
                 "policy.yaml: weights.wiat: 1: unknown key; did you mean 'wait'? "
-                "valid here: admission, balance, decode, reuse, settle, spread, transfer, wait"
+                "valid here: admission, balance, decode, returns, reuse, settle, spread, stall, transfer, wait"
             ),
         ),
         (

@@ -8,6 +8,7 @@ from router.placement.ledger import RankTotals
 from wire.ids import Target, WorkerId
 
 COSTS = Coefficients(
+    prefill_step_s=0.0,
     prefill_s_per_token=1e-3,
     attention_s_per_token_pair=0.0,
     decode_step_s=0.01,
@@ -42,6 +43,28 @@ def test_reported_reuse_comes_before_assumed(paces):
     record_prefill(paces, attempt(), cached_tokens=500, now_s=0.5, costs=COSTS)
     assert paces.prefill.ratio == pytest.approx(1.0)
     assert paces.prefill.measurements == 1
+
+
+def test_what_a_prefill_takes_at_least_is_part_of_what_is_predicted(paces):
+    costs = COSTS.model_copy(update={"prefill_step_s": 0.25})
+    record_prefill(paces, attempt(), cached_tokens=None, now_s=1.25, costs=costs)
+    assert paces.prefill.ratio == pytest.approx(1.0)
+
+
+def test_attention_is_learned_from_prefills_of_different_lengths(paces):
+    costs = COSTS.model_copy(update={"prefill_step_s": 0.5, "attention_s_per_token_pair": 1e-6})
+    for length in (1_000, 100_000) * 40:
+        taken_s = 0.5 + length * 1e-3 + 4 * 1e-6 * length * length / 2
+        record_prefill(paces, attempt(prompt_tokens=length), cached_tokens=None, now_s=taken_s, costs=costs)
+    assert paces.attention.ratio > 2.0
+
+
+def test_what_a_prefill_takes_at_least_counts_as_no_attention(paces):
+    costs = COSTS.model_copy(update={"prefill_step_s": 0.5})
+    for length in (1_000, 100_000) * 40:
+        taken_s = 3 * (0.5 + length * 1e-3) if length == 1_000 else length * 1e-3
+        record_prefill(paces, attempt(prompt_tokens=length), cached_tokens=None, now_s=taken_s, costs=costs)
+    assert paces.attention.ratio == 1.0
 
 
 @pytest.mark.parametrize("changes", [{"starts_at_once": False}, {"assumed_cached_tokens": 900}])

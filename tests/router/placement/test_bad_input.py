@@ -32,6 +32,13 @@ class ChoosesOthers(Raises):
         return Choice(target=Target(WorkerId("elsewhere"), 0), costs=table)
 
 
+class TakesRanksAway(Raises):
+    name = "takes_ranks_away"
+
+    def choose(self, query, ranks, seed):
+        ranks.clear()
+
+
 class Bounds(CacheAffinity):
     """A cost policy of which one method is broken."""
 
@@ -69,7 +76,7 @@ def end_all(placer, now_s=9.0):
 
 
 @pytest.mark.parametrize("count", [1, 3, 16])
-@pytest.mark.parametrize("policy", [Raises(), ChoosesOthers()])
+@pytest.mark.parametrize("policy", [Raises(), ChoosesOthers(), TakesRanksAway()])
 def test_a_policy_that_fails_is_overruled_by_load_and_told(policy, count):
     placer = make(policy, count)
     placed = [arrive(placer, f"r{n}") for n in range(8)]
@@ -94,7 +101,8 @@ def test_a_policy_whose_bounds_fail_is_overruled_too(broken):
 @pytest.mark.parametrize(
     "name",
     ["prefill_s_per_token", "attention_s_per_token_pair", "decode_step_s", "decode_s_per_request", "future_turns",
-     "decode_s_per_full_cache", "working_set_factor", "reuse_decay_s", "predicted_credit_ratio", "reuse_probability"],
+     "decode_s_per_full_cache", "decode_s_per_context_token", "prefill_step_s", "crowding_ratio", "working_set_factor",
+     "reuse_decay_s", "predicted_credit_ratio", "reuse_probability"],
 )  # fmt: skip
 def test_a_coefficient_that_is_no_number_places_requests_all_the_same(name, value):
     costs = Coefficients().model_copy(update={name: value})

@@ -94,7 +94,8 @@ def test_heads_are_bounded():
 
 def spread_over(make_world, ranks, *, max_copies, spread):
     """Sessions that begin with one head while its only holder is always a little busy: ranks that got one."""
-    weights = PolicyWeights(settle=0.0, balance=0.0, spread=spread)
+    others = dict.fromkeys(PolicyWeights.model_fields, 0.0)
+    weights = PolicyWeights(**{**others, "wait": 1.0, "reuse": 1.0, "spread": spread})
     world = make_world(weights=weights, costs=Coefficients(max_copies=max_copies))
     world.fleet(ranks)
     head, holders, seen = tuple(range(512)), {ranks[0]: 8_192}, Counter()

@@ -9,17 +9,17 @@ from wire.ids import RequestId, Target, WorkerId
 A, B, C = (Target(WorkerId(name), 0) for name in "abc")
 
 
-def candidate(target, overlap=0, *, wait=0.0, reuse=0.0, is_home=False, predicted=0):
+def candidate(target, overlap=0, *, wait=0.0, reuse=0.0, is_home=False, predicted=0, stall=0.0):
     view = RankView(target=target, overlap_tokens=overlap, predicted_overlap_tokens=predicted)
-    return view, wait, reuse, is_home
+    return view, wait, reuse, stall, is_home
 
 
 def explain(target, candidates, *, unused_home=None, prompt_tokens=10_000, names=("wait", "reuse"), **more):
-    views, waits, reuses, _ = zip(*candidates, strict=True)
-    home = next((view.target for view, _, _, is_home in candidates if is_home), None)
+    views, waits, reuses, stalls, _ = zip(*candidates, strict=True)
+    home = next((view.target for view, *_, is_home in candidates if is_home), None)
     query = PlacementQuery(request_id=RequestId("r1"), prompt_tokens=prompt_tokens, home=home)
-    terms_s = (array("d", waits), array("d", reuses))[: len(names)]
-    totals_s = [wait + reuse for wait, reuse in zip(waits, reuses, strict=True)]
+    terms_s = tuple(array("d", column) for column in (waits, reuses, stalls))[: len(names)]
+    totals_s = [sum(costs_s) for costs_s in zip(waits, reuses, stalls, strict=True)]
     costs = build_table(query, views, totals_s, term_names=names, terms_s=terms_s)
     return explain_choice(query, Choice(target=target, costs=costs, **more), unused_home=unused_home)
 
@@ -38,6 +38,30 @@ def test_leaving_home():
         "left home a@0: holds 9,000 of 10,000 prompt tokens; waiting 8.0 s there costs more than re-prefilling 6,000 "
         "tokens on b@0 (1.0 s); in all 8.1 s against 1.0 s"
     )
+
+
+ALL = ("wait", "reuse", "stall")
+
+
+def test_staying_for_another_reason_than_the_wait_names_it():
+    stay = candidate(A, 9_000, wait=1.2, reuse=0.05, stall=0.3, is_home=True)
+    assert explain(A, [stay, candidate(B, reuse=0.6, stall=8.0)], names=ALL) == (
+        "kept at home: holds 9,000 of 10,000 prompt tokens; waiting 1.2 s there against re-prefilling 10k tokens "
+        "elsewhere (0.6 s); in all 1.6 s against 8.6 s, mostly for stall"
+    )
+
+
+def test_leaving_for_another_reason_than_the_wait_names_it():
+    stay = candidate(A, 9_000, wait=0.2, reuse=0.05, stall=4.0, is_home=True)
+    assert explain(B, [stay, candidate(B, 4_000, reuse=1.0)], names=ALL) == (
+        "left home a@0: holds 9,000 of 10,000 prompt tokens; waiting 0.2 s there against re-prefilling 6,000 "
+        "tokens on b@0 (1.0 s); in all 4.2 s against 1.0 s, mostly for stall"
+    )
+
+
+def test_the_cheapest_of_several_names_the_term_that_decides():
+    words = explain(A, [candidate(A, wait=0.2, stall=0.1), candidate(B, stall=2.0)], names=ALL)
+    assert words.endswith("the next best b@0 2.0 s, mostly for stall")
 
 
 def test_a_unused_home():

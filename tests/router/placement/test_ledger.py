@@ -9,7 +9,9 @@ RANK = Target(WorkerId("a"), 0)
 OTHER = Target(WorkerId("a"), 1)
 
 
-def reservation(name="r1", target=RANK, *, at_s=0.0, prefill_s=10.0, uncached=1_000, output=100, origin="local"):
+def reservation(
+    name="r1", target=RANK, *, at_s=0.0, prefill_s=10.0, uncached=1_000, output=100, limit=None, origin="local"
+):
     return Reservation(
         request_id=RequestId(name),
         target=target,
@@ -20,6 +22,7 @@ def reservation(name="r1", target=RANK, *, at_s=0.0, prefill_s=10.0, uncached=1_
         prefill_s=prefill_s,
         remaining_prefill_s=prefill_s,
         expected_output_tokens=output,
+        max_output_tokens=limit,
     )
 
 
@@ -38,8 +41,14 @@ def test_an_empty_ledger_charges_nothing(ledger):
 
 def test_a_reservation_counts_at_once_and_only_on_its_rank(ledger):
     assert ledger.reserve(reservation())
+    joint = ledger.outputs.find_joint_tokens(0)
     assert ledger.totals(RANK, 0.0) == RankTotals(
-        waiting_s=10.0, waiting_tokens=1_000, waiting_requests=1, open_tokens=4_100
+        waiting_s=10.0,
+        waiting_tokens=1_000,
+        waiting_requests=1,
+        open_tokens=4_100,
+        joint_output_tokens=joint,
+        joint_context_tokens=4_000 * joint,
     )
     assert ledger.totals(OTHER, 0.0) == RankTotals()
     assert "r1" in ledger
@@ -73,22 +82,66 @@ def test_a_rank_works_on_one_prefill_at_a_time_in_order(ledger):
 def test_the_first_token_releases_the_prefill_part_and_starts_the_decode_part(ledger):
     ledger.reserve(reservation(output=100))
     assert ledger.start_decode("r1", 2.0)
+    joint = ledger.outputs.find_joint_tokens(0)
     assert ledger.totals(RANK, 2.0) == RankTotals(
-        decoding_requests=1, remaining_output_tokens=100, context_tokens=4_000, open_tokens=4_100
+        decoding_requests=1,
+        remaining_output_tokens=ledger.outputs.expected_tokens,
+        context_tokens=4_000,
+        open_tokens=4_100,
+        joint_output_tokens=joint,
+        joint_context_tokens=4_000 * joint,
     )
     assert ledger.find("r1").remaining_prefill_s == 0.0
 
 
-def test_the_decode_part_shrinks_with_the_output_and_never_below_one(ledger):
+def test_the_decode_part_is_what_answers_of_that_length_have_left(ledger):
     ledger.reserve(reservation(output=100))
     ledger.start_decode("r1", 0.0)
     assert ledger.record_output("r1", 30)
     totals = ledger.totals(RANK, 0.0)
-    assert (totals.remaining_output_tokens, totals.context_tokens) == (70, 4_030)
+    left, joint = ledger.outputs.find_remaining_tokens(30), ledger.outputs.find_joint_tokens(30)
+    assert (totals.remaining_output_tokens, totals.context_tokens) == (left, 4_030)
+    assert (totals.joint_output_tokens, totals.joint_context_tokens) == (joint, 4_030 * joint)
     assert ledger.record_output("r1", 10)
     assert ledger.totals(RANK, 0.0) == totals
-    ledger.record_output("r1", 500)
-    assert ledger.totals(RANK, 0.0).remaining_output_tokens == 1
+    ledger.record_output("r1", 50_000)
+    assert ledger.totals(RANK, 0.0).remaining_output_tokens == ledger.outputs.find_remaining_tokens(50_000)
+
+
+def test_what_a_client_allows_is_the_most_that_is_left_and_one_token_always_is(ledger):
+    ledger.reserve(reservation(limit=40))
+    for output_tokens, left in ((0, 40), (30, 10), (40, 1), (500, 1)):
+        ledger.record_output("r1", output_tokens)
+        totals = ledger.totals(RANK, 0.0)
+        assert totals.joint_output_tokens == left
+        assert totals.joint_context_tokens == left * (4_000 + output_tokens)
+    ledger.start_decode("r1", 1.0)
+    assert ledger.totals(RANK, 1.0).remaining_output_tokens == 1
+
+
+def test_a_request_is_reckoned_by_the_lengths_known_at_its_last_word(ledger):
+    """Tables that are made anew leave what is charged as it is, until the request tells of more."""
+    ledger.reserve(reservation("r1"))
+    ledger.start_decode("r1", 0.0)
+    before = ledger.totals(RANK, 0.0)
+    for _ in range(1_000):
+        ledger.outputs.record(20_000)
+    assert ledger.totals(RANK, 0.0) == before
+    ledger.check_invariants()
+    ledger.record_output("r1", 8)
+    after = ledger.totals(RANK, 0.0)
+    assert after.remaining_output_tokens == ledger.outputs.find_remaining_tokens(8) > 10_000
+    assert after.joint_output_tokens == ledger.outputs.find_joint_tokens(8) > 10_000
+    ledger.release("r1", 1.0)
+    assert ledger.totals(RANK, 1.0) == RankTotals()
+
+
+def test_output_before_the_first_token_changes_the_joint_part_only(ledger):
+    ledger.reserve(reservation())
+    ledger.record_output("r1", 5)
+    totals = ledger.totals(RANK, 0.0)
+    assert (totals.remaining_output_tokens, totals.context_tokens, totals.waiting_requests) == (0, 0, 1)
+    assert totals.joint_context_tokens == ledger.outputs.find_joint_tokens(5) * 4_005
 
 
 def test_a_request_is_released_exactly_once(ledger):
@@ -157,6 +210,10 @@ def test_broken_books_are_found():
     with pytest.raises(AssertionError, match="charged for another rank's request"):
         ledger.check_invariants()
     ledger._accounts = {RANK: account}
+    account.joint_context_tokens += 1
+    with pytest.raises(AssertionError, match="joint_context_tokens is"):
+        ledger.check_invariants()
+    account.joint_context_tokens -= 1
     account.remaining_s = -1.0
     with pytest.raises(AssertionError, match="negative sum"):
         ledger.check_invariants()

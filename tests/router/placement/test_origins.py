@@ -31,7 +31,15 @@ def partial(token=1, sequence=1, *ranks, origin="there"):
     return LedgerPartial(origin=origin, stamp=Stamp(token, sequence), ranks=ranks)
 
 
-WAITING = RankPartial(target=A, waiting_s=4.0, waiting_tokens=400, waiting_requests=1, open_tokens=900)
+WAITING = RankPartial(
+    target=A,
+    waiting_s=4.0,
+    waiting_tokens=400,
+    waiting_requests=1,
+    open_tokens=900,
+    joint_output_tokens=70,
+    joint_context_tokens=60_000,
+)
 
 
 def test_what_a_router_placed_is_told_as_its_sums():
@@ -41,10 +49,18 @@ def test_what_a_router_placed_is_told_as_its_sums():
     ledger.start_decode("r2", 1.0)
     told = ledger.to_partial(origin="here", stamp=Stamp(3, 7), now_s=2.0)
     assert (told.origin, told.stamp) == ("here", Stamp(3, 7))
+    joint = ledger.outputs.find_joint_tokens(0)
     assert told.ranks[0] == RankPartial(
-        target=A, waiting_s=8.0, waiting_tokens=800, waiting_requests=1, open_tokens=4_100
+        target=A,
+        waiting_s=8.0,
+        waiting_tokens=800,
+        waiting_requests=1,
+        open_tokens=4_100,
+        joint_output_tokens=joint,
+        joint_context_tokens=4_000 * joint,
     )
     assert (told.ranks[1].decoding_requests, told.ranks[1].context_tokens) == (1, 4_000)
+    assert told.ranks[1].remaining_output_tokens == ledger.outputs.expected_tokens
 
 
 def test_work_of_another_router_counts_beside_the_own_and_is_done_with_time():
@@ -54,6 +70,8 @@ def test_work_of_another_router_counts_beside_the_own_and_is_done_with_time():
     totals = ledger.totals(A, 1.0)
     assert totals.waiting_s == pytest.approx(9.0 + 3.0)
     assert (totals.waiting_requests, totals.open_tokens) == (2, 5_000)
+    joint = ledger.outputs.find_joint_tokens(0)
+    assert (totals.joint_output_tokens, totals.joint_context_tokens) == (joint + 70, 4_000 * joint + 60_000)
     assert ledger.totals(A, 9.0).waiting_s == pytest.approx(1.0)
     assert ledger.idle_at_s(A) == 10.0
     assert len(ledger) == 1

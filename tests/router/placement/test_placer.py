@@ -2,6 +2,7 @@
 
 import pytest
 
+from router.config_policy import Coefficients
 from router.placement.instructions import Place, Reject, RejectReason
 from router.placement.placer import MAX_TOKENS
 from router.placement.stimuli import FleetChanged, Outcome
@@ -249,16 +250,19 @@ def test_measured_prefill_scales_what_is_predicted(world):
     world.first_token("r1", predicted_s * 4)
     world.end("r1", predicted_s * 4)
     assert world.placer.prefill_ratio == pytest.approx(2.0)
-    assert world.arrive("r2", 100.0, prompt_tokens=10_000).decision.candidates[0].terms["reuse"] == pytest.approx(
-        predicted_s * 2
-    )
+    placed = world.arrive("r2", 100.0, prompt_tokens=10_000)
+    assert world.totals(placed.target, 100.0).waiting_s == pytest.approx(predicted_s * 2)
+    computed_s = predicted_s - Coefficients().prefill_step_s
+    assert placed.decision.candidates[0].terms["reuse"] == pytest.approx(computed_s * 2)
 
 
 def test_measured_time_between_tokens_scales_what_is_predicted(world):
     world.arrive("r1", prompt_tokens=1_000)
     world.first_token("r1", 1.0)
-    world.end("r1", 1.0 + 0.032 * 99, output_tokens=100)
-    assert world.placer.decode_ratio == pytest.approx(2.0, rel=0.05)
+    costs = Coefficients()
+    step_s = costs.decode_step_s + costs.decode_s_per_request + 1_000 * costs.decode_s_per_context_token
+    world.end("r1", 1.0 + 4 * step_s * 99, output_tokens=100)
+    assert world.placer.decode_ratio == pytest.approx(2.0)
 
 
 def test_nothing_is_learned_where_that_is_switched_off(make_world, ranks):
@@ -272,9 +276,7 @@ def test_nothing_is_learned_where_that_is_switched_off(make_world, ranks):
 
 def test_absurd_numbers_are_cut_and_do_no_harm(world, ranks):
     world.report(ranks[0], running=-5, waiting=10**400, waiting_tokens=10**400, used_tokens=-1, capacity_tokens=10**400)
-    placed = world.arrive(
-        "r1", prompt_tokens=10**400, max_output_tokens=-1, overlaps={ranks[1]: 10**500, ranks[2]: -7}
-    )
+    placed = world.arrive("r1", prompt_tokens=10**400, max_output_tokens=-1, overlaps={ranks[1]: 10**500, ranks[2]: -7})
     assert placed.decision.prompt_tokens == MAX_TOKENS
     assert all(entry.overlap_tokens < MAX_TOKENS for entry in placed.decision.candidates)
     world.progress("r1", 10**400)

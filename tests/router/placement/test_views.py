@@ -8,6 +8,7 @@ from router.fleet.pace import AS_THE_FLEET, WorkerRatios
 from router.fleet.rank import RankFacts
 from router.fleet.view import Rank
 from router.placement.ledger import RankTotals
+from router.placement.live import LiveShare, PausedSessions
 from router.placement.views import (
     NO_OVERLAP,
     ForeignLoad,
@@ -51,12 +52,12 @@ def make_rank(**changes):
     return Rank(facts, memory_s=60.0)
 
 
-def build(rank, *, own=None, others=None, live_tokens=0, ratios=AS_THE_FLEET, now_s=100.0):
+def build(rank, *, own=None, others=None, live=None, ratios=AS_THE_FLEET, now_s=100.0):
     return build_view(
         rank,
         own=own or RankTotals(),
         foreign=others or ForeignLoad(),
-        live_tokens=live_tokens,
+        live=live or LiveShare(),
         ratios=ratios,
         costs=COSTS,
         now_s=now_s,
@@ -112,12 +113,21 @@ def test_work_of_others_is_reckoned_at_the_pace_known_when_it_was_told():
 
 
 def test_own_and_foreign_requests_stand_together():
-    own = RankTotals(waiting_requests=1, decoding_requests=2, context_tokens=700, open_tokens=900)
+    own = RankTotals(
+        waiting_requests=1,
+        decoding_requests=2,
+        context_tokens=700,
+        open_tokens=900,
+        joint_output_tokens=50,
+        joint_context_tokens=20_000,
+    )
     view = build(make_rank(), own=own, others=ForeignLoad(0.0, 1, 2))
     assert (view.open_requests, view.decoding_requests) == (6, 4)
     assert view.context_tokens == 700 + 2 * 500
     assert view.open_tokens == 900 + 3 * 500
     assert view.remaining_output_tokens == 2 * 256
+    assert view.joint_output_tokens == 50 + 3 * 128
+    assert view.joint_context_tokens == 20_000 + 3 * 128 * 500
 
 
 def test_tokens_pushed_out_have_the_age_in_which_the_rank_fills():
@@ -131,8 +141,11 @@ def test_tokens_pushed_out_have_the_age_in_which_the_rank_fills():
 
 
 def test_a_workers_pace_and_what_lives_there_are_shown():
-    view = build(make_rank(), live_tokens=40_000, ratios=WorkerRatios(2.0, 0.5))
-    assert (view.live_tokens, view.prefill_ratio, view.decode_ratio) == (coarse(40_000), 2.0, 0.5)
+    live = LiveShare(40_001, 5, PausedSessions(3, 30_001))
+    view = build(make_rank(), live=live, ratios=WorkerRatios(2.0, 0.5))
+    assert (view.prefill_ratio, view.decode_ratio) == (2.0, 0.5)
+    assert (view.live_tokens, view.live_sessions) == (coarse(40_001), 5)
+    assert (view.paused_tokens, view.paused_sessions) == (coarse(30_001), 3)
 
 
 @pytest.mark.parametrize("count", [0, 1, 31, 32, 33, 1_000, 123_456_789])

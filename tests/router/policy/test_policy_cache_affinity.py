@@ -22,14 +22,17 @@ def choose(ranks, *, weights=None, **changes):
 def test_every_candidate_carries_every_term_and_their_sum():
     choice = choose([RankView(target=A, own_wait_s=1.0), RankView(target=B)])
     for entry in choice.candidates:
-        assert list(entry.terms) == ["wait", "admission", "reuse", "decode", "balance", "settle", "spread"]
+        assert list(entry.terms) == [
+            "wait", "admission", "reuse", "stall", "decode", "returns", "balance", "settle", "spread",
+        ]  # fmt: skip
         assert entry.total_s == pytest.approx(sum(entry.terms.values()))
     assert choice.target == B
 
 
 def test_a_weight_scales_its_term_and_zero_leaves_it_out():
     ranks = [RankView(target=A, own_wait_s=1.0, overlap_tokens=99_000), RankView(target=B)]
-    weights = PolicyWeights(wait=10.0, admission=0.0, decode=0.0, balance=0.0, settle=0.0, spread=0.0)
+    others = dict.fromkeys(PolicyWeights.model_fields, 0.0)
+    weights = PolicyWeights(**{**others, "wait": 10.0, "reuse": 1.0})
     choice = choose(ranks, weights=weights)
     assert list(choice.candidates[0].terms) == ["wait", "reuse"]
     assert choice.candidates[0].terms["wait"] == 10.0

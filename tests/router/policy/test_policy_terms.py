@@ -13,10 +13,11 @@ from router.policy.balance import BalanceTerm
 from router.policy.base import HotHead, PlacementQuery, RankView
 from router.policy.decode import DecodeTerm
 from router.policy.prefill import prefill_s
+from router.policy.returns import ReturnsTerm
 from router.policy.reuse import ReuseTerm
 from router.policy.settle import SettleTerm
 from router.policy.spread import SpreadTerm
-from router.policy.steps import added_step_s
+from router.policy.stall import StallTerm
 from router.policy.transfer import Link, TransferTerm
 from router.policy.wait import WaitTerm
 from wire.ids import RequestId, SessionId, Target, WorkerId
@@ -35,6 +36,7 @@ COSTS = Coefficients(
     kv_bytes_per_token=1_000,
     link_bytes_per_s=1e6,
 )
+FULL = COSTS.model_copy(update={"decode_s_per_full_cache": 0.05})
 SESSION = SessionId("s")
 
 
@@ -98,30 +100,6 @@ def test_a_prefill_is_scaled_by_the_pace_of_the_fleet_of_the_worker_and_of_atten
     )
 
 
-def test_a_step_slows_with_requests_their_tokens_and_how_full_the_cache_is():
-    full = Coefficients(decode_s_per_request=1e-3, decode_s_per_context_token=1e-6, decode_s_per_full_cache=0.05)
-    assert added_step_s(2, 4_000, None, full) == pytest.approx(2e-3 + 4e-3)
-    assert added_step_s(2, 4_000, 8_000, full) == pytest.approx(2e-3 + 4e-3 + 0.025)
-    assert added_step_s(0, 99_000, 8_000, full) == pytest.approx(99e-3 + 0.05)
-
-
-def test_decode_costs_nothing_on_a_rank_that_generates_nothing():
-    assert DecodeTerm(COSTS).cost_s(query(), view()) == 0.0
-
-
-def test_decode_is_the_slow_down_of_others_and_of_the_request_itself():
-    busy = view(decoding_requests=2, remaining_output_tokens=50, context_tokens=4_000)
-    slowed_others = (1e-3 + 1e-6 * 1_000) * 50
-    slowed_itself = (2 * 1e-3 + 1e-6 * 4_000) * 100
-    assert DecodeTerm(COSTS).cost_s(query(), busy) == pytest.approx(slowed_others + slowed_itself)
-    assert DecodeTerm(COSTS).cost_s(query(decode_ratio=2.0), busy) == pytest.approx(2 * (slowed_others + slowed_itself))
-
-
-def test_others_are_slowed_only_while_the_request_generates():
-    long = view(decoding_requests=1, remaining_output_tokens=10_000)
-    assert DecodeTerm(COSTS).cost_s(query(), long) == pytest.approx(2e-3 * 100 + 1e-3 * 100)
-
-
 def test_a_rank_with_room_or_without_a_known_size_admits_at_once():
     term = AdmissionTerm(COSTS)
     assert term.cost_s(query(), view(open_tokens=5_000, open_requests=1, capacity_tokens=10_000)) == 0.0
@@ -138,7 +116,7 @@ def test_a_full_rank_admits_when_enough_of_those_running_have_ended():
         context_tokens=10_000,
         capacity_tokens=10_000,
     )
-    step_s = 0.01 + 2 * 1e-3 + 1e-6 * 10_000
+    step_s = 0.01 + 2 * 1e-3 + 0.04
     assert AdmissionTerm(COSTS).cost_s(query(), full) == pytest.approx(200 * step_s * 1_100 / 10_000)
 
 
@@ -172,10 +150,18 @@ def test_a_fresh_session_pays_for_the_turns_it_will_spend_on_a_busy_rank():
     assert term.cost_s(query(session=SESSION, home=RANK, request_work_s=2.0), busy) == 0.0
 
 
-@pytest.mark.parametrize(("live_tokens", "cost_s"), [(0, 0.0), (10, 0.0), (15, 1.0), (20, 2.0), (90, 2.0)])
-def test_a_fresh_session_avoids_a_rank_where_more_lives_than_elsewhere(live_tokens, cost_s):
-    fresh = query(session=SESSION, mean_live_tokens=10.0, request_work_s=1.0)
-    assert SettleTerm(COSTS).cost_s(fresh, view(live_tokens=live_tokens)) == pytest.approx(cost_s)
+@pytest.mark.parametrize(("live_sessions", "cost_s"), [(0, 0.0), (10, 0.0), (15, 1.0), (20, 2.0), (90, 2.0)])
+def test_a_fresh_session_avoids_a_rank_where_more_live_than_elsewhere(live_sessions, cost_s):
+    fresh = query(session=SESSION, mean_live_sessions=10.0, request_work_s=1.0)
+    crowded = view(live_sessions=live_sessions, live_tokens=live_sessions * 1_000)
+    assert SettleTerm(COSTS).cost_s(fresh, crowded) == pytest.approx(cost_s)
+
+
+def test_a_session_is_no_crowd_at_its_own_home():
+    term = SettleTerm(COSTS.model_copy(update={"rebalance_ratio": 1.0}))
+    for home, cost_s in ((RANK, 0.0), (Target(WorkerId("b"), 0), 2.0)):
+        back = query(session=SESSION, home=home, home_tokens=500, mean_live_sessions=1.0, request_work_s=1.0)
+        assert term.cost_s(back, view(live_sessions=2, live_tokens=500)) == pytest.approx(cost_s)
 
 
 def lost(live_tokens, capacity_tokens=10_000):
@@ -241,7 +227,7 @@ def test_a_transfer_takes_the_bytes_that_the_decode_rank_lacks_over_its_link():
     prompt_tokens=st.integers(0, 10**8),
     overlap=st.integers(0, 10**8),
     output=st.integers(0, 10**8),
-    counts=st.lists(st.integers(0, 1 << 40), min_size=8, max_size=8),
+    counts=st.lists(st.integers(0, 1 << 40), min_size=13, max_size=13),
     rate=st.floats(0, 1e12),
     capacity=st.none() | st.integers(0, 1 << 40),
 )
@@ -249,8 +235,10 @@ def test_every_term_is_finite_and_not_negative(prompt_tokens, overlap, output, c
     asked = query(
         prompt_tokens=prompt_tokens,
         expected_output_tokens=output,
+        joint_output_tokens=output,
         session=SESSION,
-        mean_live_tokens=rate,
+        mean_live_sessions=rate,
+        return_rate_per_s=rate,
         request_work_s=rate,
     )
     seen = view(
@@ -263,12 +251,17 @@ def test_every_term_is_finite_and_not_negative(prompt_tokens, overlap, output, c
         live_tokens=counts[5],
         open_tokens=counts[6],
         open_requests=counts[7],
+        joint_output_tokens=counts[8],
+        joint_context_tokens=counts[9],
+        live_sessions=counts[10],
+        paused_sessions=counts[11],
+        paused_tokens=counts[12],
         capacity_tokens=capacity,
         eviction_reuse_ratio=1.0,
         busy_ratio=1.0,
     )
-    terms = (WaitTerm(), AdmissionTerm(COSTS), ReuseTerm(COSTS), DecodeTerm(COSTS), BalanceTerm(COSTS))
-    for term in (*terms, SettleTerm(COSTS)):
+    terms = (WaitTerm(), AdmissionTerm(COSTS), ReuseTerm(COSTS), StallTerm(COSTS), DecodeTerm(COSTS))
+    for term in (*terms, ReturnsTerm(COSTS), BalanceTerm(COSTS), SettleTerm(COSTS)):
         cost_s = term.cost_s(asked, seen)
         assert math.isfinite(cost_s)
         assert cost_s >= 0
@@ -278,7 +271,7 @@ def test_every_term_is_finite_and_not_negative(prompt_tokens, overlap, output, c
 @given(
     prompt_tokens=st.integers(0, 10**6),
     output=st.integers(0, 10**4),
-    counts=st.lists(st.integers(0, 10**7), min_size=6, max_size=6),
+    counts=st.lists(st.integers(0, 10**7), min_size=8, max_size=8),
     ratios=st.lists(st.floats(0.1, 10.0), min_size=4, max_size=4),
     capacity=st.none() | st.integers(0, 10**7),
     has_session=st.booleans(),
@@ -300,11 +293,12 @@ def test_no_query_costs_less_than_the_floor_of_a_term(  # noqa: PLR0917 - as abo
         context_tokens=counts[3],
         open_tokens=counts[4],
         live_tokens=counts[5],
+        joint_output_tokens=counts[6],
+        joint_context_tokens=counts[7],
         capacity_tokens=capacity,
         prefill_ratio=ratios[2],
         decode_ratio=ratios[3],
     )
-    full = COSTS.model_copy(update={"decode_s_per_full_cache": 0.05})
-    for term in (AdmissionTerm(full), DecodeTerm(full), SettleTerm(full)):
+    for term in (AdmissionTerm(FULL), DecodeTerm(FULL), SettleTerm(FULL)):
         floor_s = term.floor_ratio(asked) * term.floor_s(seen)
         assert floor_s <= term.cost_s(asked, seen) * (1 + 1e-9) + 1e-9, term.name

@@ -53,7 +53,7 @@ BEYOND_LIMITS = {
     "wide_field_after_a_key": "{{ '%((a))1000000000d' % {'(a)': 1} }}",
     "wide_field_of_nothing": "{{ '%1000000000s' % nope }}",
     "wide_field_by_filter": "{{ '%.1000000000f' | format(1.5) }}",
-    "list_in_many_fields": "{% set v = {'a': range(9999) | list} %}{{ ('%(a)s' * 9999) % v }}",
+    "list_in_many_fields": "{% set v = {'a': [none] * 2500} %}{{ ('%(a)s' * 999) % v }}",
     "center": "{{ 'x' | center(10 ** 9) }}",
     "padding": "{{ 'x'.ljust(10 ** 9) }}",
     "zeros": "{{ 'x'.zfill(10 ** 9) }}",
@@ -106,6 +106,13 @@ BEYOND_LIMITS = {
     ),
     "filters_in_loops": "{% for i in range(99999) %}{% set x = range(99999) | select('gt', 5) | list %}{% endfor %}",
     "sorts": "{% for i in range(99999) %}{% set x = range(99999) | sort %}{% endfor %}",
+    "partitions": (
+        BIG
+        + (
+            "{% set ns = namespace(l=[]) %}{% for i in range(999) %}{% set ns.l = ns.l + "
+            "[s.partition('y')] %}{% endfor %}"
+        )
+    ),
     "sum_of_lists": "{{ ([[1]] * 99999) | sum(start=[]) | length }}",
     "upper": BIG + "{% for i in range(99999) %}{% set t = s | upper %}{% endfor %}",
     "long_path": BIG + "{{ ['aaa'] | map(attribute=s) | list }}",
@@ -118,11 +125,22 @@ BEYOND_LIMITS = {
     "many_arguments": (
         BIG + ("{% macro f() %}{{ varargs | length }}{% endmacro %}{% for i in range(99999) %}{{ f(*s) }}{% endfor %}")
     ),
+    "many_arguments_of_a_class": BIG + "{% for i in range(50) %}{% set c = cycler(*s) %}{% endfor %}",
+    "many_operands_of_tilde": "{% set s = 'x' * 90000 %}{{ s" + " ~ s" * 500 + " }}",
+    "arguments_twice_without_a_list": (
+        "{% macro f(n) %}{% if n %}{{ f(n - 1, varargs, varargs) }}{% else %}{{ varargs }}{% endif %}{% endmacro %}"
+        "{{ f(40, 1) }}"
+    ),
+    "one_text_in_a_doubled_list": (
+        BIG + "{% set l = s.split('y') %}" + "{% set l = l + l %}" * 12 + "{{ l | tojson }}"
+    ),
+    "one_text_in_a_repeated_list": BIG + "{{ (s.split('y') * 4096) | tojson }}",
     "marked_text": BIG + "{{ (s | safe) + s.replace('x', '&') * 2 }}",
 }
 
 #: Refused since it is not among what templates may do.
 NOT_FOR_TEMPLATES = {
+    "numbers_of_one_hash": "{{ [2 ** 61 - 1, 0] | unique | list }}{{ {2 ** 61 - 1: 0} }}",
     "endless_macros": "{% macro f(n) %}{{ f(n + 1) }}{% endmacro %}{{ f(0) }}",
     "endless_loops": "{% for x in [[1]] recursive %}{{ loop([[x]]) }}{% endfor %}",
     "deep_tuple_as_text": DEEP + "{{ ns.t }}",

@@ -2,6 +2,7 @@
 
 import logging
 import threading
+from contextlib import suppress
 
 import pytest
 
@@ -9,7 +10,7 @@ from router.prompt import ModelPrompts, PromptCatalogue, Prompter, PromptInput, 
 from router.prompt.append import Appender, RenderSetting
 from router.prompt.append_battery import NEVER, try_template
 from router.prompt.engine_form import DEFAULT_FORM
-from router.prompt.template import ChatTemplate, LimitExceeded, Limits, TemplateRefused
+from router.prompt.template import EXCEEDED_IN_A_ROW, ChatTemplate, LimitExceeded, Limits, TemplateRefused
 from router.prompt.tokenizer import load_tokenizer
 from tests.router.prompt.meter import Meter
 from tests.router.prompt.real_tokenizers import TOY
@@ -18,7 +19,7 @@ from tests.router.prompt.template_attacks import BEYOND_LIMITS, NOT_COMPILED, NO
 SMALL = Limits(steps=20_000, most_steps=20_000, chars=200_000, most_chars=200_000)
 #: Most that is done for a step, counted by the interpreter and not by the budget.
 CALLS = 20 * SMALL.steps
-PEAK_BYTES = 32 << 20
+PEAK_BYTES = 12 << 20
 MESSAGES = [{"role": "user", "content": "hello " * 20}]
 HOSTILE = BEYOND_LIMITS["loops_in_loops"]
 
@@ -39,6 +40,15 @@ def test_what_templates_have_no_use_for_is_refused(source):
         template.render(MESSAGES, None)
     assert meter.calls <= CALLS
     assert meter.peak_bytes <= PEAK_BYTES
+
+
+HASHED = [name for name in NOT_FOR_TEMPLATES if name.startswith("deep_tuple_") and not name.endswith(("text", "json"))]
+
+
+@pytest.mark.parametrize("name", HASHED)
+def test_a_tuple_is_refused_before_it_is_hashed(name):
+    with pytest.raises(TemplateRefused, match="a tuple is no key"):
+        ChatTemplate(NOT_FOR_TEMPLATES[name], {}).render(MESSAGES, None)
 
 
 @pytest.mark.parametrize("source", NOT_COMPILED.values(), ids=NOT_COMPILED)
@@ -89,6 +99,21 @@ def test_what_one_rendering_used_up_the_next_one_has_again():
         assert template.render([], None, {"n": 200}) == "x" * 200
         with pytest.raises(LimitExceeded):
             template.render([], None, {"n": 2_000})
+
+
+def test_a_template_that_exceeds_its_limits_every_time_gets_less_until_it_stays_within():
+    source = "{% for i in range(n) %}x{% endfor %}"
+    template = ChatTemplate(source, {}, limits=SMALL)
+
+    def count_calls(items):
+        with Meter() as meter, suppress(LimitExceeded):
+            template.render([], None, {"n": items})
+        return meter.calls
+
+    first, *_, last = (count_calls(99_999) for _ in range(EXCEEDED_IN_A_ROW + 1))
+    assert last < first / 5
+    assert template.render([], None, {"n": 100}) == "x" * 100
+    assert template.render([], None, {"n": 5_000}) == "x" * 5_000
 
 
 class RecordingTokenizer:
