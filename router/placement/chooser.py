@@ -41,9 +41,8 @@ class Chooser:
         self.policy = policy
         self._standings = standings
         self._seed = seed
-        self._shortlist: Shortlist | None = None
-        if isinstance(policy, BoundedPolicy) and not is_exhaustive:
-            self._shortlist = Shortlist(policy, standings, seed)
+        self._bounded = policy if isinstance(policy, BoundedPolicy) and not is_exhaustive else None
+        self._shortlist = None if self._bounded is None else Shortlist(self._bounded, standings, seed)
         self._fallback = LeastLoad(policy.coefficients)
         self._reuse = ReuseTerm(policy.coefficients)
         self._admission = AdmissionTerm(policy.coefficients)
@@ -55,7 +54,7 @@ class Chooser:
         choice: Choice | None = None
         if failure is None:
             try:
-                choice = self.policy.choose(question.query, tuple(views), self._seed)
+                choice = self._choose(question.query, found)
             except Exception as error:  # noqa: BLE001 - whatever a policy does, the request is placed
                 failure = f"{type(error).__name__}: {error}"[:200]
         view = None if choice is None else _find_view(views, choice.target)
@@ -68,13 +67,18 @@ class Chooser:
             choice = _count_ties(choice, found.alike)
         return Answer(choice=choice, view=view, failure=failure)
 
+    def _choose(self, query: PlacementQuery, found: Found) -> Choice:
+        if found.rows and self._bounded is not None:
+            return self._bounded.choose_weighed(query, tuple(found.views), found.rows, self._seed)
+        return self.policy.choose(query, tuple(found.views), self._seed)
+
     def _find_views(self, question: Question) -> tuple[Found, str | None]:
         if self._shortlist is None or question.eligible_count <= FEW_RANKS:
-            return Found(self._find_all(question), {}), None
+            return Found(self._find_all(question), [], {}), None
         try:
             return self._shortlist.find(question), None
         except Exception as error:  # noqa: BLE001 - as above
-            return Found(self._find_all(question), {}), f"{type(error).__name__}: {error}"[:200]
+            return Found(self._find_all(question), [], {}), f"{type(error).__name__}: {error}"[:200]
 
     def _find_all(self, question: Question) -> list[RankView]:
         """Views of every rank that may be chosen."""

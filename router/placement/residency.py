@@ -44,6 +44,8 @@ def count_shared_blocks(left: Sequence[int], right: Sequence[int], at_least: int
     Hashes are chained: equal at one place means equal at all before, so that a bisection finds the end.
     """
     low, high = at_least, min(len(left), len(right))
+    if low < high and left[low] != right[low]:
+        return low
     while low < high:
         middle = (low + high + 1) // 2
         if left[middle - 1] == right[middle - 1]:

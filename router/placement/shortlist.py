@@ -18,7 +18,7 @@ import msgspec
 from router.placement.groups import Group, RankGroups
 from router.placement.question import Question
 from router.placement.standings import Standings
-from router.policy.base import PlacementQuery, Policy, RankView
+from router.policy.base import Choice, PlacementQuery, Policy, RankView
 from router.policy.glance import Sketch, Stakes, glance_s
 from router.policy.ties import find_window_s, pick_hashed
 from wire.ids import Target
@@ -34,6 +34,16 @@ class BoundedPolicy(Policy, Protocol):
 
     def total_s(self, query: PlacementQuery, rank: RankView) -> float:
         """The figure that `choose` compares; the lowest wins, ties by home and hash."""
+        ...
+
+    def weigh(self, query: PlacementQuery, rank: RankView) -> Sequence[float]:
+        """What that is the sum of (`math.fsum`)."""
+        ...
+
+    def choose_weighed(
+        self, query: PlacementQuery, ranks: Sequence[RankView], rows: Sequence[Sequence[float]], seed: int
+    ) -> Choice:
+        """As `choose`, where `weigh` was asked of each rank already."""
         ...
 
     def sketch(self, rank: RankView) -> Sketch:
@@ -72,6 +82,8 @@ class Found(msgspec.Struct, frozen=True):
     """What there is to choose from."""
 
     views: list[RankView]
+    #: Their costs by term; empty where they were not asked for.
+    rows: list[Sequence[float]]
     #: For a rank that stands for others that look alike: how many they are, itself included.
     alike: dict[Target, int]
 
@@ -102,7 +114,7 @@ class Shortlist:
             if search.can_be_elsewhere():
                 search.look_elsewhere(self._find_groups(question))
         except NoNumberError:
-            return Found(search.find_all(), {})
+            return Found(search.find_all(), [], {})
         return search.found
 
     def _find_groups(self, question: Question) -> list[RankGroups]:
@@ -126,7 +138,7 @@ class _Search:
         #: Ranks that stand apart from their groups.
         self._apart: set[Target] = set()
         self._credit_s = 0.0
-        self.found = Found([], {})
+        self.found = Found([], [], {})
 
     def look_at_special(self) -> None:
         """The home, and ranks that can serve the prompt in other ways."""
@@ -246,10 +258,12 @@ class _Search:
 
     def _look_at(self, target: Target) -> None:
         view = self._question.view(self._standings, target)
-        total_s = self._policy.total_s(self._query, view)
+        row = self._policy.weigh(self._query, view)
+        total_s = math.fsum(row)
         if not -_INFINITE < total_s < _INFINITE:
             raise NoNumberError
         self.found.views.append(view)
+        self.found.rows.append(row)
         if total_s < self._best_s:
             self._best_s = total_s
             bound_s = total_s + find_window_s(total_s)

@@ -56,23 +56,42 @@ class CacheAffinity:
             (weights.settle, SettleTerm(coefficients)),
             (weights.spread, self._spread),
         )
-        self._terms = tuple((weight, term) for weight, term in terms if weight > 0)
-        self._term_names = tuple(term.name for _, term in self._terms)
+        self._costs = tuple((weight, term.cost_s) for weight, term in terms if weight > 0)
+        self._term_names = tuple(term.name for weight, term in terms if weight > 0)
         self._glance = Glance(weights, coefficients)
 
     def choose(self, query: PlacementQuery, ranks: Sequence[RankView], seed: int) -> Choice:
         """The cheapest rank; ties go home, else by a hash of the request."""
-        columns = tuple(
-            array("d", [weight * term.cost_s(query, rank) for rank in ranks]) for weight, term in self._terms
-        )
+        return self.choose_weighed(query, ranks, [self.weigh(query, rank) for rank in ranks], seed)
+
+    def weigh(self, query: PlacementQuery, rank: RankView) -> list[float]:
+        """Seconds by term, weights applied."""
+        return [weight * cost_s(query, rank) for weight, cost_s in self._costs]
+
+    def choose_weighed(
+        self, query: PlacementQuery, ranks: Sequence[RankView], rows: Sequence[Sequence[float]], seed: int
+    ) -> Choice:
+        """The same where the costs of each rank are reckoned already."""
         notes: list[str] = []
-        for name, column in zip(self._term_names, columns, strict=True):
-            notes += neutralise(name, column, ranks)
-        totals_s = map(math.fsum, zip(*columns, strict=True)) if columns else [0.0] * len(ranks)
-        costs = build_table(query, ranks, totals_s, term_names=self._term_names, terms_s=columns)
+        if not all(map(math.isfinite, map(sum, rows))):
+            rows, notes = self._neutralise(rows, ranks)
+        columns = tuple(array("d", column) for column in zip(*rows, strict=True))
+        costs = build_table(query, ranks, map(math.fsum, rows), term_names=self._term_names, terms_s=columns)
+        if len(ranks) == 1:
+            return Choice(target=ranks[0].target, costs=costs, notes=tuple(notes))
         tied = [costs.targets[place] for place in find_tied(costs.totals_s)]
         target = break_tie(tied, query, seed)
         return Choice(target=target, costs=costs, tied_count=len(tied), notes=tuple(notes))
+
+    def _neutralise(
+        self, rows: Sequence[Sequence[float]], ranks: Sequence[RankView]
+    ) -> tuple[list[tuple[float, ...]], list[str]]:
+        """Finite costs instead of those that are none, and what to tell about them."""
+        columns = [array("d", column) for column in zip(*rows, strict=True)]
+        notes: list[str] = []
+        for name, column in zip(self._term_names, columns, strict=True):
+            notes += neutralise(name, column, ranks)
+        return list(zip(*columns, strict=True)), notes
 
     # What lets most ranks of a large fleet be passed over unseen.
 
@@ -93,7 +112,7 @@ class CacheAffinity:
 
     def total_s(self, query: PlacementQuery, rank: RankView) -> float:
         """The figure that `choose` compares."""
-        return math.fsum([weight * term.cost_s(query, rank) for weight, term in self._terms])
+        return math.fsum(self.weigh(query, rank))
 
     def sketch(self, rank: RankView) -> Sketch:
         """A rank in numbers, its wait left out."""

@@ -86,7 +86,8 @@ class Glance:
         capacity = rank.capacity_tokens
         token_s, request_s = context_token_s(capacity, costs), 2 * costs.decode_s_per_request
         pace = rank.decode_ratio
-        slow, back = weights.decode * pace, weights.returns * pace
+        slow = weights.decode * pace if rank.joint_output_tokens else 0.0
+        back = weights.returns * pace if rank.paused_sessions else 0.0
         room_tokens, room_s = _INFINITE, 0.0
         if capacity and rank.open_tokens > 0 and rank.open_requests:
             step_s = costs.decode_step_s + added_step_s(rank.decoding_requests, rank.context_tokens, capacity, costs)
