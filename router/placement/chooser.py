@@ -4,7 +4,7 @@ Reads everything and changes nothing, so that it serves a request, a dry run and
 raises, or chooses a rank it was not given, is overruled and told of.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import msgspec
 
@@ -63,8 +63,8 @@ class Chooser:
         if choice is None or view is None:
             choice = self._overrule(question.query, views, failure)
             view = next(each for each in views if each.target == choice.target)
-        if found.alike:
-            choice = _count_ties(choice, found.alike)
+        if found.alike or found.passed_over:
+            choice = _count_ties(choice, found)
         return Answer(choice=choice, view=view, failure=failure)
 
     def _choose(self, query: PlacementQuery, found: Found) -> Choice:
@@ -106,10 +106,10 @@ def _bound_s(seconds: float) -> float:
     return min(seconds, MAX_CHARGE_S) if seconds > 0.0 else 0.0
 
 
-def _count_ties(choice: Choice, alike: Mapping[Target, int]) -> Choice:
-    """The choice with all ranks counted that tied, also those that one stood for."""
-    targets = choice.costs.targets
-    count = sum(alike.get(targets[place], 1) for place in find_tied(choice.costs.totals_s))
+def _count_ties(choice: Choice, found: Found) -> Choice:
+    """The choice with all ranks counted that tied, also those that one stood for and those passed over."""
+    targets, alike = choice.costs.targets, found.alike
+    count = sum(alike.get(targets[place], 1) for place in find_tied(choice.costs.totals_s)) + found.passed_over
     return choice if count == choice.tied_count else msgspec.structs.replace(choice, tied_count=count)
 
 

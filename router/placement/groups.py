@@ -23,7 +23,7 @@ from wire.ids import Target
 Entry = tuple[float, int, "Group"]
 
 #: Orders kept for one pool.
-MAX_ORDERS = 6
+MAX_ORDERS = 4
 #: What an order is made for, as a share of the query that it is made at, and the most that a query may exceed it by.
 REFERENCE_RATIO = 0.85
 MAX_EXCESS = 1.6
@@ -144,6 +144,9 @@ class RankGroups:
 
     def __len__(self) -> int:
         return len(self._groups)
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._groups.values())
 
     def find(self, target: Target) -> Group | None:
         """The group of a rank."""

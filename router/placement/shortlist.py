@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from operator import itemgetter
-from typing import Protocol, runtime_checkable
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -20,12 +20,14 @@ from router.placement.question import Question
 from router.placement.standings import Standings
 from router.policy.base import Choice, PlacementQuery, Policy, RankView
 from router.policy.glance import Sketch, Stakes, glance_s
-from router.policy.ties import find_window_s, pick_hashed
+from router.policy.ties import find_window_s, pick_hashed, weigh_targets
 from wire.ids import Target
 
 #: Bounds and costs are sums of the same figures in different orders; this covers their last bits.
 _SLACK_RATIO, _SLACK_S = 1e-9, 1e-9
 _INFINITE = float("inf")
+#: So few groups are glanced at one and all: to keep them in order would cost more.
+FEW_GROUPS = 128
 
 
 @runtime_checkable
@@ -78,7 +80,7 @@ class BoundedPolicy(Policy, Protocol):
         ...
 
 
-class Found(msgspec.Struct, frozen=True):
+class Found(msgspec.Struct):
     """What there is to choose from."""
 
     views: list[RankView]
@@ -86,6 +88,15 @@ class Found(msgspec.Struct, frozen=True):
     rows: list[Sequence[float]]
     #: For a rank that stands for others that look alike: how many they are, itself included.
     alike: dict[Target, int]
+    #: Ranks that cost as little at a glance and would have lost the tie, so that they were not looked at.
+    passed_over: int = 0
+
+
+class _Entry(NamedTuple):
+    """Ranks that look alike and hold as much of the prompt, and what each costs at least."""
+
+    cost_s: float
+    members: Mapping[Target, int]
 
 
 class NoNumberError(ArithmeticError):
@@ -138,6 +149,7 @@ class _Search:
         #: Ranks that stand apart from their groups.
         self._apart: set[Target] = set()
         self._credit_s = 0.0
+        self._stakes: dict[int, Stakes] = {}
         self.found = Found([], [], {})
 
     def look_at_special(self) -> None:
@@ -165,24 +177,24 @@ class _Search:
         self._credit_s = self._policy.most_credit_s(self._query)
         holders = [target for target in holders if target not in self._apart]
         self._apart.update(holders)
-        for cost_s, target in sorted(self._glance_at_holders(holders, pools)):
-            if cost_s > self._bound_s:
-                break
-            self._look_at(target)
-        self._look_at_groups(pools, self._policy.stakes(self._query, rest_tokens))
+        entries = [*self._glance_at_holders(holders, pools), *self._find_groups(pools, rest_tokens)]
+        entries.sort(key=itemgetter(0))
+        self._break_tie(self._look_at_cheapest(entries))
 
-    def _glance_at_holders(
-        self, holders: Sequence[Target], pools: Sequence[RankGroups]
-    ) -> Iterator[tuple[float, Target]]:
+    def _glance_at_holders(self, holders: Sequence[Target], pools: Sequence[RankGroups]) -> Iterator[_Entry]:
         """Holders with what each costs at least."""
-        stakes: dict[int, Stakes] = {}
         for target in holders:
-            tokens = self._question.find_most(target)
-            if tokens not in stakes:
-                stakes[tokens] = self._policy.stakes(self._query, tokens)
             groups = (groups.find(target) for groups in pools)
             group = next(group for group in groups if group is not None)
-            yield self._glance_at(group, stakes[tokens]), target
+            stakes = self._find_stakes(self._question.find_most(target))
+            yield _Entry(self._glance_at(group, stakes), {target: group.members[target]})
+
+    def _find_stakes(self, tokens: int) -> Stakes:
+        """The query in numbers, where at most so much of its prompt lies on a rank."""
+        stakes = self._stakes.get(tokens)
+        if stakes is None:
+            stakes = self._stakes[tokens] = self._policy.stakes(self._query, tokens)
+        return stakes
 
     def _glance_at(self, group: Group, stakes: Stakes) -> float:
         """What a group costs at least."""
@@ -192,27 +204,62 @@ class _Search:
             raise NoNumberError
         return cost_s
 
-    def _look_at_groups(self, pools: Sequence[RankGroups], stakes: Stakes) -> None:
-        """Groups from the cheapest on: at once where one is cheaper than all before, else when the best is known."""
-        least_s = _INFINITE
-        later: list[tuple[float, Group]] = []
+    def _find_groups(self, pools: Sequence[RankGroups], rest_tokens: int) -> Iterator[_Entry]:
+        """All others that may cost as little as the best; of thousands from the cheapest on."""
+        stakes, least_s = self._find_stakes(rest_tokens), _INFINITE
         for floor_s, group in self._walk(pools, stakes):
             if floor_s > self._bound_s:
                 break
             cost_s = self._glance_at(group, stakes)
             if cost_s > self._bound_s:
                 continue
-            if cost_s < least_s:
-                least_s = cost_s
-                self._look_at_group(group)
-            else:
-                later.append((cost_s, group))
-        for cost_s, group in sorted(later, key=itemgetter(0)):
-            if cost_s > self._bound_s:
+            for tokens, members in self._split(group):
+                held = stakes if tokens >= rest_tokens else self._find_stakes(tokens)
+                entry = _Entry(cost_s if held is stakes else self._glance_at(group, held), members)
+                if floor_s > -_INFINITE and entry.cost_s < least_s and entry.cost_s <= self._bound_s:
+                    # Cheaper than all before: tells how far to go.
+                    least_s = entry.cost_s
+                    self._look_at_one(entry)
+                elif entry.cost_s <= self._bound_s:
+                    yield entry
+
+    def _look_at_cheapest(self, entries: Sequence[_Entry]) -> list[_Entry]:
+        """Looks at what may cost least, and the next; gives the others that may cost as little, tied."""
+        place = 0
+        for place, entry in enumerate(entries):
+            least_s = entry.cost_s - abs(entry.cost_s) * _SLACK_RATIO - _SLACK_S
+            if entry.cost_s > self._bound_s or (least_s > self._best_s and len(self.found.views) > 1):
                 break
-            self._look_at_group(group)
+            self._look_at_one(entry)
+        else:
+            return []
+        return [entry for entry in entries[place:] if entry.cost_s <= self._bound_s]
+
+    def _break_tie(self, entries: Sequence[_Entry]) -> None:
+        """Of those that may be tied with the best, looks at the one that wins; without it, the next."""
+        if not entries:
+            return
+        key, seed, found = self._query.request_id, self._seed, self.found
+        tie_s = self._best_s + find_window_s(self._best_s)
+        tied = [view.target for view, row in zip(found.views, found.rows, strict=True) if math.fsum(row) <= tie_s]
+        highest = max(weigh_targets(key, tied, seed))
+        counts = {pick_hashed(key, entry.members, seed): len(entry.members) for entry in entries}
+        found.passed_over = sum(counts.values())
+        if self._query.home in tied:
+            return
+        for weighed in sorted(weigh_targets(key, counts, seed), reverse=True):
+            if weighed < highest:
+                break
+            target = weighed[1]
+            found.passed_over -= counts[target]
+            if counts[target] > 1:
+                found.alike[target] = counts[target]
+            if self._look_at(target) <= tie_s:
+                break
 
     def _walk(self, pools: Sequence[RankGroups], stakes: Stakes) -> Iterator[tuple[float, Group]]:
+        if sum(map(len, pools)) <= FEW_GROUPS:
+            return ((-_INFINITE, group) for groups in pools for group in groups)
         work = self._policy.reuse_weight * self._standings.least_prefill_ratio
         walks = []
         for groups in pools:
@@ -223,40 +270,37 @@ class _Search:
             walks.append(order.walk(self._question.now_s, more_s))
         return walks[0] if len(walks) == 1 else merge(*walks, key=itemgetter(0))
 
-    def _look_at_group(self, group: Group) -> None:
-        """Of ranks that look alike and hold as much, the one that wins a tie."""
-        for members in self._split(group):
-            target = pick_hashed(self._query.request_id, members, self._seed)
-            self._look_at(target)
-            if len(members) > 1:
-                self.found.alike[target] = len(members)
+    def _look_at_one(self, entry: _Entry) -> None:
+        """Of ranks that look alike, the one that wins a tie."""
+        target = pick_hashed(self._query.request_id, entry.members, self._seed)
+        if len(entry.members) > 1:
+            self.found.alike[target] = len(entry.members)
+        self._look_at(target)
 
-    def _split(self, group: Group) -> list[Mapping[Target, int]]:
-        """Members that hold as much; without those that stand apart."""
+    def _split(self, group: Group) -> list[tuple[int, Mapping[Target, int]]]:
+        """Members that hold as much, with how much at most; without those that stand apart."""
         question, members = self._question, group.members
-        confirmed, expected, excluded = question.confirmed, question.expected, question.excluded
+        confirmed, expected, apart = question.confirmed, question.expected, self._apart
         if len(members) == 1:
             (target,) = members
-            return [] if target in self._apart or target in excluded else [members]
+            return [] if target in apart or target in question.excluded else [(question.find_most(target), members)]
         named: Iterable[Target] = members
         if len(confirmed) + len(expected) < len(members):
-            named = {*self._apart, *excluded, *confirmed, *expected} & members.keys()
-        parts: dict[tuple[int, int] | None, dict[Target, int]] = {}
+            named = {*apart, *question.excluded, *confirmed, *expected} & members.keys()
+        parts: dict[tuple[int, int], dict[Target, int]] = {}
         for target in named:
-            tokens = None
-            if target not in self._apart and target not in excluded:
+            if target not in apart and target not in question.excluded:
                 tokens = confirmed.get(target, 0), expected.get(target, 0)
-            parts.setdefault(tokens, {})[target] = members[target]
+                parts.setdefault(tokens, {})[target] = members[target]
         if named is not members:
             rest = dict(members)
             for target in named:
                 del rest[target]
             if rest:
                 parts[0, 0] = {**rest, **parts.get((0, 0), {})}
-        parts.pop(None, None)
-        return list(parts.values())
+        return [(max(tokens), part) for tokens, part in parts.items()]
 
-    def _look_at(self, target: Target) -> None:
+    def _look_at(self, target: Target) -> float:
         view = self._question.view(self._standings, target)
         row = self._policy.weigh(self._query, view)
         total_s = math.fsum(row)
@@ -268,6 +312,7 @@ class _Search:
             self._best_s = total_s
             bound_s = total_s + find_window_s(total_s)
             self._bound_s = bound_s + abs(bound_s) * _SLACK_RATIO + _SLACK_S
+        return total_s
 
     def find_all(self) -> list[RankView]:
         """Every rank that may be chosen."""
