@@ -37,12 +37,16 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
 class Chooser:
     """Asks one policy."""
 
-    def __init__(self, policy: Policy, standings: Standings, *, seed: int, is_exhaustive: bool) -> None:
+    def __init__(
+        self, policy: Policy, standings: Standings, *, seed: int, is_exhaustive: bool, few_groups: int = 0
+    ) -> None:
         self.policy = policy
         self._standings = standings
         self._seed = seed
         self._bounded = policy if isinstance(policy, BoundedPolicy) and not is_exhaustive else None
-        self._shortlist = None if self._bounded is None else Shortlist(self._bounded, standings, seed)
+        self._shortlist: Shortlist | None = None
+        if self._bounded is not None:
+            self._shortlist = Shortlist(self._bounded, standings, seed=seed, few_groups=few_groups)
         self._fallback = LeastLoad(policy.coefficients)
         self._reuse = ReuseTerm(policy.coefficients)
         self._admission = AdmissionTerm(policy.coefficients)

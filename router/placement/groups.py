@@ -43,10 +43,6 @@ class Group:
         #: With what stands for each in a tie.
         self.members: dict[Target, int] = {}
 
-    def find_wait_s(self, now_s: float) -> float:
-        """Seconds of work ahead at least."""
-        return 0.0 if self.idle_at_s is None else max(0.0, self.idle_at_s - now_s)
-
 
 class Order:
     """Groups by what they cost a query of which everything is less."""

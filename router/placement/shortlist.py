@@ -26,8 +26,8 @@ from wire.ids import Target
 #: Bounds and costs are sums of the same figures in different orders; this covers their last bits.
 _SLACK_RATIO, _SLACK_S = 1e-9, 1e-9
 _INFINITE = float("inf")
-#: So few groups are glanced at one and all: to keep them in order would cost more.
-FEW_GROUPS = 128
+#: Ranks that look alike and hold as much of the prompt, and before them what each costs at least.
+_Entry = tuple[float, Mapping[Target, int]]
 
 
 @runtime_checkable
@@ -92,13 +92,6 @@ class Found(msgspec.Struct):
     passed_over: int = 0
 
 
-class _Entry(NamedTuple):
-    """Ranks that look alike and hold as much of the prompt, and what each costs at least."""
-
-    cost_s: float
-    members: Mapping[Target, int]
-
-
 class NoNumberError(ArithmeticError):
     """A cost is no number, so that nothing can be left out by comparing."""
 
@@ -110,16 +103,18 @@ class Shortlist:
         policy: Whose costs count.
         standings: Views and groups.
         seed: Of ties.
+        few_groups: So many groups of ranks that look alike are all glanced at.
     """
 
-    def __init__(self, policy: BoundedPolicy, standings: Standings, seed: int) -> None:
+    def __init__(self, policy: BoundedPolicy, standings: Standings, *, seed: int, few_groups: int) -> None:
         self._policy = policy
         self._standings = standings
         self._seed = seed
+        self._few_groups = few_groups
 
     def find(self, question: Question) -> Found:
         """Views to choose from; of all ranks where some cost is no number."""
-        search = _Search(self._policy, self._standings, question, self._seed)
+        search = _Search(self._policy, self._standings, question, seed=self._seed, few_groups=self._few_groups)
         try:
             search.look_at_special()
             if search.can_be_elsewhere():
@@ -137,12 +132,15 @@ class Shortlist:
 class _Search:
     """One search, with the best cost so far."""
 
-    def __init__(self, policy: BoundedPolicy, standings: Standings, question: Question, seed: int) -> None:
+    def __init__(
+        self, policy: BoundedPolicy, standings: Standings, question: Question, *, seed: int, few_groups: int
+    ) -> None:
         self._policy = policy
         self._standings = standings
         self._question = question
         self._query = question.query
         self._seed = seed
+        self._few_groups = few_groups
         #: Costs above this neither win nor tie.
         self._bound_s = _INFINITE
         self._best_s = _INFINITE
@@ -173,13 +171,21 @@ class _Search:
 
     def look_elsewhere(self, pools: Sequence[RankGroups]) -> None:
         """Other ranks, from what is the cheapest at a glance on."""
-        holders, rest_tokens = self._question.find_holders()
         self._credit_s = self._policy.most_credit_s(self._query)
-        holders = [target for target in holders if target not in self._apart]
-        self._apart.update(holders)
-        entries = [*self._glance_at_holders(holders, pools), *self._find_groups(pools, rest_tokens)]
+        if sum(map(len, pools)) <= self._few_groups:
+            entries = [entry for groups in pools for group in groups for entry in self._glance_at_parts(group)]
+        else:
+            holders, rest_tokens = self._question.find_holders()
+            holders = [target for target in holders if target not in self._apart]
+            self._apart.update(holders)
+            entries = [*self._glance_at_holders(holders, pools), *self._walk_groups(pools, rest_tokens)]
         entries.sort(key=itemgetter(0))
         self._break_tie(self._look_at_cheapest(entries))
+
+    def _glance_at_parts(self, group: Group) -> Iterator[_Entry]:
+        """A group, by what its members hold of the prompt."""
+        for tokens, members in self._split(group):
+            yield self._glance_at(group, self._find_stakes(tokens)), members
 
     def _glance_at_holders(self, holders: Sequence[Target], pools: Sequence[RankGroups]) -> Iterator[_Entry]:
         """Holders with what each costs at least."""
@@ -187,7 +193,7 @@ class _Search:
             groups = (groups.find(target) for groups in pools)
             group = next(group for group in groups if group is not None)
             stakes = self._find_stakes(self._question.find_most(target))
-            yield _Entry(self._glance_at(group, stakes), {target: group.members[target]})
+            yield self._glance_at(group, stakes), {target: group.members[target]}
 
     def _find_stakes(self, tokens: int) -> Stakes:
         """The query in numbers, where at most so much of its prompt lies on a rank."""
@@ -198,42 +204,41 @@ class _Search:
 
     def _glance_at(self, group: Group, stakes: Stakes) -> float:
         """What a group costs at least."""
-        wait_s = self._policy.wait_weight * group.find_wait_s(self._question.now_s)
-        cost_s = glance_s(stakes, group.sketch) + wait_s - self._credit_s
+        cost_s = glance_s(stakes, group.sketch) - self._credit_s
+        if group.idle_at_s is not None:
+            cost_s += self._policy.wait_weight * max(0.0, group.idle_at_s - self._question.now_s)
         if not cost_s < _INFINITE:
             raise NoNumberError
         return cost_s
 
-    def _find_groups(self, pools: Sequence[RankGroups], rest_tokens: int) -> Iterator[_Entry]:
-        """All others that may cost as little as the best; of thousands from the cheapest on."""
+    def _walk_groups(self, pools: Sequence[RankGroups], rest_tokens: int) -> Iterator[_Entry]:
+        """All others that may cost as little as the best, from the cheapest on."""
         stakes, least_s = self._find_stakes(rest_tokens), _INFINITE
-        for floor_s, group in self._walk(pools, stakes):
+        for floor_s, group in self._merge_orders(pools, stakes):
             if floor_s > self._bound_s:
                 break
-            cost_s = self._glance_at(group, stakes)
-            if cost_s > self._bound_s:
+            if self._glance_at(group, stakes) > self._bound_s:
                 continue
-            for tokens, members in self._split(group):
-                held = stakes if tokens >= rest_tokens else self._find_stakes(tokens)
-                entry = _Entry(cost_s if held is stakes else self._glance_at(group, held), members)
-                if floor_s > -_INFINITE and entry.cost_s < least_s and entry.cost_s <= self._bound_s:
+            for entry in self._glance_at_parts(group):
+                if entry[0] < least_s and entry[0] <= self._bound_s:
                     # Cheaper than all before: tells how far to go.
-                    least_s = entry.cost_s
+                    least_s = entry[0]
                     self._look_at_one(entry)
-                elif entry.cost_s <= self._bound_s:
+                elif entry[0] <= self._bound_s:
                     yield entry
 
     def _look_at_cheapest(self, entries: Sequence[_Entry]) -> list[_Entry]:
         """Looks at what may cost least, and the next; gives the others that may cost as little, tied."""
         place = 0
         for place, entry in enumerate(entries):
-            least_s = entry.cost_s - abs(entry.cost_s) * _SLACK_RATIO - _SLACK_S
-            if entry.cost_s > self._bound_s or (least_s > self._best_s and len(self.found.views) > 1):
+            cost_s = entry[0]
+            least_s = cost_s - abs(cost_s) * _SLACK_RATIO - _SLACK_S
+            if cost_s > self._bound_s or (least_s > self._best_s and len(self.found.views) > 1):
                 break
             self._look_at_one(entry)
         else:
             return []
-        return [entry for entry in entries[place:] if entry.cost_s <= self._bound_s]
+        return [entry for entry in entries[place:] if entry[0] <= self._bound_s]
 
     def _break_tie(self, entries: Sequence[_Entry]) -> None:
         """Of those that may be tied with the best, looks at the one that wins; without it, the next."""
@@ -243,7 +248,7 @@ class _Search:
         tie_s = self._best_s + find_window_s(self._best_s)
         tied = [view.target for view, row in zip(found.views, found.rows, strict=True) if math.fsum(row) <= tie_s]
         highest = max(weigh_targets(key, tied, seed))
-        counts = {pick_hashed(key, entry.members, seed): len(entry.members) for entry in entries}
+        counts = {pick_hashed(key, members, seed): len(members) for _, members in entries}
         found.passed_over = sum(counts.values())
         if self._query.home in tied:
             return
@@ -257,9 +262,7 @@ class _Search:
             if self._look_at(target) <= tie_s:
                 break
 
-    def _walk(self, pools: Sequence[RankGroups], stakes: Stakes) -> Iterator[tuple[float, Group]]:
-        if sum(map(len, pools)) <= FEW_GROUPS:
-            return ((-_INFINITE, group) for groups in pools for group in groups)
+    def _merge_orders(self, pools: Sequence[RankGroups], stakes: Stakes) -> Iterator[tuple[float, Group]]:
         work = self._policy.reuse_weight * self._standings.least_prefill_ratio
         walks = []
         for groups in pools:
@@ -272,9 +275,10 @@ class _Search:
 
     def _look_at_one(self, entry: _Entry) -> None:
         """Of ranks that look alike, the one that wins a tie."""
-        target = pick_hashed(self._query.request_id, entry.members, self._seed)
-        if len(entry.members) > 1:
-            self.found.alike[target] = len(entry.members)
+        members = entry[1]
+        target = pick_hashed(self._query.request_id, members, self._seed)
+        if len(members) > 1:
+            self.found.alike[target] = len(members)
         self._look_at(target)
 
     def _split(self, group: Group) -> list[tuple[int, Mapping[Target, int]]]:
