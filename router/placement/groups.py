@@ -25,8 +25,8 @@ Entry = tuple[float, int, "Group"]
 #: Orders kept for one pool.
 MAX_ORDERS = 4
 #: What an order is made for, as a share of the query that it is made at, and the most that a query may exceed it by.
-REFERENCE_RATIO = 0.85
-MAX_EXCESS = 1.6
+REFERENCE_RATIO = 0.5
+MAX_EXCESS = 4.0
 
 
 class Group:
@@ -57,10 +57,8 @@ class Order:
 
     def fits(self, stakes: Stakes) -> bool:
         """Whether costs here are at most those of the query, and not much less."""
-        for least, asked in zip(self.reference, stakes, strict=True):
-            if not least <= asked <= least * MAX_EXCESS:
-                return False
-        return True
+        pairs = zip(self.reference, stakes, strict=True)
+        return all(least <= asked <= least * MAX_EXCESS for least, asked in pairs)
 
     def fill(self, groups: Iterator[Group]) -> None:
         """All groups at once."""

@@ -50,11 +50,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_most(self, target: Target) -> int:
         """Tokens of the prompt that may lie on a rank at most, its other tiers left out."""
-        return max(self.confirmed.get(target, 0), self.expected.get(target, 0))
+        return max(self.confirmed.get(target, 0), self.expected.find(target))
 
     def find_overlap(self, target: Target) -> Overlap:
         """What lies on a rank."""
-        confirmed, expected = self.confirmed.get(target, 0), self.expected.get(target, 0)
+        confirmed, expected = self.confirmed.get(target, 0), self.expected.find(target)
         if confirmed <= 0 and expected <= 0:
             return NO_OVERLAP
         return bound_overlap(

@@ -13,7 +13,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 from operator import itemgetter
-from typing import Any
 
 import msgspec
 
@@ -72,20 +71,20 @@ class Expected(Mapping[Target, int]):
         self._all: dict[Target, int] | None = None
 
     def __getitem__(self, target: Target) -> int:
-        tokens = self.get(target)
-        if tokens is None:
+        tokens = self.find(target)
+        if not tokens:
             raise KeyError(target)
         return tokens
 
-    def get(self, target: Target, default: Any = None) -> Any:
-        """Tokens on a rank."""
-        tokens = self._compared.get(target)
-        if tokens is not None:
-            return tokens
+    def find(self, target: Target) -> int:
+        """Tokens on a rank; 0 where there are none."""
+        compared = self._compared.get(target)
+        if compared is not None:
+            return compared
         for tokens, targets in self._levels:
             if target in targets:
                 return tokens
-        return default
+        return 0
 
     def __iter__(self) -> Iterator[Target]:
         return iter(self._spell_out())

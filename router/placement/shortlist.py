@@ -1,9 +1,10 @@
 """Which ranks of a large fleet a policy has to look at: those that could win, and no more.
 
-Looked at is the session's home, then what costs least at a glance: of the ranks that hold most of the prompt each by
-itself, of all others one of each group that looks alike, from the cheapest on until none that follows can cost as little
-as the best so far, the tie window included. The choice is the one that looking at every rank gives, to the last bit: one
-is left out only by a lower bound, and of those alike only the one that would win a tie is kept
+Looked at is the session's home. Where others may cost as little they are glanced at (`router.policy.glance`): those
+that hold most of the prompt each by itself, the others by groups that look alike, from the cheapest on until none that
+follows can cost as little as the best, the tie window included. Looked at again, term by term, are those that may be
+the best, and of those that may be tied with it the one that wins. The choice is the one that looking at every rank
+gives, to the last bit: one is left out only by a lower bound, or because it loses the tie
 (`tests/models/test_shortlist_model.py`).
 """
 
@@ -11,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from operator import itemgetter
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 import msgspec
 
@@ -217,28 +218,30 @@ class _Search:
         for floor_s, group in self._merge_orders(pools, stakes):
             if floor_s > self._bound_s:
                 break
-            if self._glance_at(group, stakes) > self._bound_s:
+            # One look tells more than two, unless there are many to be told apart.
+            if len(group.members) > 1 and self._glance_at(group, stakes) > self._bound_s:
                 continue
             for entry in self._glance_at_parts(group):
-                if entry[0] < least_s and entry[0] <= self._bound_s:
+                if entry[0] > self._bound_s:
+                    continue
+                if entry[0] < least_s:
                     # Cheaper than all before: tells how far to go.
                     least_s = entry[0]
                     self._look_at_one(entry)
-                elif entry[0] <= self._bound_s:
+                else:
                     yield entry
 
     def _look_at_cheapest(self, entries: Sequence[_Entry]) -> list[_Entry]:
         """Looks at what may cost least, and the next; gives the others that may cost as little, tied."""
-        place = 0
-        for place, entry in enumerate(entries):
+        count = 0
+        for entry in entries:
             cost_s = entry[0]
             least_s = cost_s - abs(cost_s) * _SLACK_RATIO - _SLACK_S
             if cost_s > self._bound_s or (least_s > self._best_s and len(self.found.views) > 1):
                 break
             self._look_at_one(entry)
-        else:
-            return []
-        return [entry for entry in entries[place:] if entry[0] <= self._bound_s]
+            count += 1
+        return [entry for entry in entries[count:] if entry[0] <= self._bound_s]
 
     def _break_tie(self, entries: Sequence[_Entry]) -> None:
         """Of those that may be tied with the best, looks at the one that wins; without it, the next."""
@@ -294,7 +297,7 @@ class _Search:
         parts: dict[tuple[int, int], dict[Target, int]] = {}
         for target in named:
             if target not in apart and target not in question.excluded:
-                tokens = confirmed.get(target, 0), expected.get(target, 0)
+                tokens = confirmed.get(target, 0), expected.find(target)
                 parts.setdefault(tokens, {})[target] = members[target]
         if named is not members:
             rest = dict(members)

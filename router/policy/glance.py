@@ -1,8 +1,8 @@
 """What ranks cost at a glance: all terms of the cost policy in one expression, for ranks that hold little of a prompt.
 
 The terms say what each cost is and why; this reckons their sum some ten times faster, from numbers that are written
-down once for each rank (`Sketch`) and once for each query (`Stakes`). Good for a rank that is not the session's home and
-has no other tiers; never above what the terms say there, credit left out, but for the last bits of a sum
+down once for each rank (`Sketch`) and once for each query (`Stakes`). Good for a rank that is not the session's home
+and has no other tiers; never above what the terms say there, credit left out, but for the last bits of a sum
 (`tests/router/policy/test_policy_glance.py`).
 """
 
@@ -67,7 +67,7 @@ class Stakes(NamedTuple):
     decode: float
     returns: float
     returned: float
-    #: Work of a request in all turns to come; the same where it is as to crowding; one over the average of live sessions.
+    #: Work of a request in all turns to come; what of it a crowded rank costs; one over the average of live sessions.
     turns_work_s: float
     crowding_s: float
     sessions: float
@@ -152,12 +152,9 @@ def glance_s(stakes: Stakes, sketch: Sketch) -> float:
     (work_s, prompt_tokens, needed_tokens, output_tokens, new_tokens, token_s, turns_token_s,
      decode, returns, returned, turns_work_s, crowding_s, sessions) = stakes  # fmt: skip
     (work, decode_s, decode_token_s, returns_s, returns_token_s, pace, room_tokens, room_s, remaining_tokens,
-     waiting, free_tokens, evictable_tokens, evicted, live_tokens, lost_tokens, kept_tokens, lost, busy, live) = sketch  # fmt: skip
-    cost_s = (
-        work_s * work
-        + decode * (decode_s + prompt_tokens * decode_token_s)
-        + turns_work_s * busy
-    )
+     waiting, free_tokens, evictable_tokens, evicted, live_tokens, lost_tokens, kept_tokens, lost, busy,
+     live) = sketch  # fmt: skip
+    cost_s = work_s * work + decode * (decode_s + prompt_tokens * decode_token_s) + turns_work_s * busy
     if returned and (returns_s or returns_token_s):
         cost_s += returns * (1.0 - math.exp(-returned * pace)) * (returns_s + prompt_tokens * returns_token_s)
     if needed_tokens > room_tokens:

@@ -48,8 +48,11 @@ class Twins(RuleBasedStateMachine):
     def build(self, chosen, count, few):
         policy = CacheAffinity(PolicyWeights(**chosen), COSTS)
         self.few, self.all = (
-            Placer(policy=policy, rng_seed=5, settings=PlacerSettings(is_exhaustive=is_exhaustive, max_homes=30, few_groups=few))
-            for is_exhaustive in (False, True)
+            Placer(policy=policy, rng_seed=5, settings=settings)
+            for settings in (
+                PlacerSettings(max_homes=30, few_groups=few),
+                PlacerSettings(max_homes=30, is_exhaustive=True),
+            )
         )
         assert count > FEW_RANKS
         self.tell(FleetChanged(now_s=self.now_s, ranks=tuple(facts(target) for target in TARGETS[:count])))
