@@ -21,8 +21,18 @@ from wire.ids import Target
 
 #: Longest prompt or output that is believed.
 MAX_TOKENS = 100_000_000
-#: Holders of the prompt that stand apart from the rest of the fleet: those that hold most.
+#: Holders of the prompt that stand apart from the rest of the fleet even where most of it holds some.
 MAX_HOLDERS = 16
+
+
+class Holders(msgspec.Struct, frozen=True):
+    """Ranks that stand apart from others for what they hold of a prompt, with how much that is at most."""
+
+    #: Those that hold most.
+    most: dict[Target, int]
+    others: dict[Target, int]
+    #: Tokens on any other rank at most.
+    rest_tokens: int
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,16 +82,25 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
                 return max(most, tokens)
         return most
 
-    def find_holders(self) -> tuple[list[Target], int]:
-        """Ranks that hold most of the prompt, and how much any other may hold."""
-        confirmed, rest = self.confirmed, 0
+    def find_holders(self) -> "Holders":
+        """Ranks that hold some of the prompt: all of them, unless that is most of the fleet."""
+        confirmed, expected, rest_tokens = self.confirmed, self.expected.find_most(MAX_HOLDERS), 0
         if len(confirmed) > MAX_HOLDERS:
             confirmed = dict(nlargest(MAX_HOLDERS, confirmed.items(), key=itemgetter(1)))
-            rest = max(0, min(confirmed.values()))
-        expected = self.expected.find_most(MAX_HOLDERS)
-        if len(self.expected) > MAX_HOLDERS:
-            rest = max(rest, min(expected.values()))
-        return [target for target in {**confirmed, **expected} if self.allows(target)], rest
+        others: dict[Target, int] = {}
+        if 2 * (len(self.confirmed) + len(self.expected)) <= self.eligible_count:
+            others = dict(self.expected.spell_out())
+            for target, tokens in self.confirmed.items():
+                others[target] = max(tokens, others.get(target, 0))
+        else:
+            if len(self.confirmed) > MAX_HOLDERS:
+                rest_tokens = max(0, min(confirmed.values()))
+            if len(self.expected) > MAX_HOLDERS:
+                rest_tokens = max(rest_tokens, min(expected.values()))
+        most = {target: self.find_most(target) for target in {**confirmed, **expected}}
+        for target in most:
+            others.pop(target, None)
+        return Holders(most, others, rest_tokens)
 
     def view(self, standings: Standings, target: Target) -> RankView:
         """A rank as the policy sees it for this request."""

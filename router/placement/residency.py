@@ -87,12 +87,13 @@ class Expected(Mapping[Target, int]):
         return 0
 
     def __iter__(self) -> Iterator[Target]:
-        return iter(self._spell_out())
+        return iter(self.spell_out())
 
     def __len__(self) -> int:
         return len(self._levels[-1][1]) if self._levels else 0
 
-    def _spell_out(self) -> dict[Target, int]:
+    def spell_out(self) -> Mapping[Target, int]:
+        """All ranks with some."""
         if self._all is None:
             self._all = {}
             for tokens, targets in reversed(self._levels):

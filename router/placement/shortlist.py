@@ -176,10 +176,16 @@ class _Search:
         if sum(map(len, pools)) <= self._few_groups:
             entries = [entry for groups in pools for group in groups for entry in self._glance_at_parts(group)]
         else:
-            holders, rest_tokens = self._question.find_holders()
-            holders = [target for target in holders if target not in self._apart]
-            self._apart.update(holders)
-            entries = [*self._glance_at_holders(holders, pools), *self._walk_groups(pools, rest_tokens)]
+            holders = self._question.find_holders()
+            # Those that hold most come first: the best of them tells how far to go.
+            most = {target: tokens for target, tokens in holders.most.items() if target not in self._apart}
+            entries = sorted(self._glance_at_holders(most, pools), key=itemgetter(0))
+            if entries:
+                self._look_at_one(entries.pop(0))
+            others = {target: tokens for target, tokens in holders.others.items() if target not in self._apart}
+            self._apart.update(holders.most, others)
+            entries += self._walk_groups(pools, holders.rest_tokens)
+            entries += self._glance_at_holders(others, pools)
         entries.sort(key=itemgetter(0))
         self._break_tie(self._look_at_cheapest(entries))
 
@@ -188,13 +194,17 @@ class _Search:
         for tokens, members in self._split(group):
             yield self._glance_at(group, self._find_stakes(tokens)), members
 
-    def _glance_at_holders(self, holders: Sequence[Target], pools: Sequence[RankGroups]) -> Iterator[_Entry]:
-        """Holders with what each costs at least."""
-        for target in holders:
-            groups = (groups.find(target) for groups in pools)
-            group = next(group for group in groups if group is not None)
-            stakes = self._find_stakes(self._question.find_most(target))
-            yield self._glance_at(group, stakes), {target: group.members[target]}
+    def _glance_at_holders(self, holders: Mapping[Target, int], pools: Sequence[RankGroups]) -> Iterator[_Entry]:
+        """Holders with what each costs at least; without those that cost too much by their prefill alone."""
+        excluded = self._question.excluded
+        work_s = {tokens: self._find_stakes(tokens).work_s for tokens in set(holders.values())}
+        for groups in pools:
+            for target, tokens in holders.items():
+                group = groups.find(target)
+                if group is None or target in excluded:
+                    continue
+                if not work_s[tokens] * group.sketch.work > self._bound_s + self._credit_s:
+                    yield self._glance_at(group, self._find_stakes(tokens)), {target: group.members[target]}
 
     def _find_stakes(self, tokens: int) -> Stakes:
         """The query in numbers, where at most so much of its prompt lies on a rank."""
