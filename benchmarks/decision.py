@@ -133,10 +133,10 @@ class Traffic:
         if known is None or self._is_new:
             tokens, overlaps = rng.randrange(20_000, 60_000), dict.fromkeys(self._heads, HEAD_BLOCKS * BLOCK_TOKENS)
         else:
+            # Prompts do not grow over turns: a fleet that is measured for long is to stay as loaded as it was.
             tokens = known + rng.randrange(500, 4_000)
             overlaps = {self._homes[session]: known // BLOCK_TOKENS * BLOCK_TOKENS}
             overlaps |= {target: HEAD_BLOCKS * BLOCK_TOKENS for target in self._heads if target not in overlaps}
-        self._lengths[session] = tokens
         seed = (int(session[1:]) + 1) * 1_000_003
         hashes = (*range(HEAD_BLOCKS), *(seed + n for n in range(tokens // BLOCK_TOKENS - HEAD_BLOCKS)))
         return RequestArrived(
@@ -207,14 +207,15 @@ def measure(ranks: int, options: Namespace) -> list[Row]:
     turns, begun = (200, 20) if options.quick else (2_000, 100)
     taken: dict[str, list[float]] = defaultdict(list)
     traffic = begin(ranks, is_quick=options.quick)
-    for _ in range(options.repeats):
-        progress(f"{ranks} ranks")
-        traffic.run(turns, 0.0)
-        traffic.run(begun, 1.0)
-        for kind, times_s in (("turn", traffic.turn_s), ("begin", traffic.begin_s), ("life", traffic.life_s)):
-            for name, time_ms in describe_times(times_s).items():
+    # Turns come first: sessions that begin all at once crowd the fleet for a while.
+    for kind, requests, new_ratio in (("turn", turns, 0.0), ("begin", begun, 1.0)):
+        for _ in range(options.repeats):
+            progress(f"{ranks} ranks")
+            traffic.run(requests, new_ratio)
+            for name, time_ms in describe_times(traffic.begin_s if new_ratio else traffic.turn_s).items():
                 taken[f"{kind} {name}"].append(1e3 * time_ms)
-        traffic.forget_times()
+            taken["life p50_ms"].append(1e3 * describe_times(traffic.life_s)["p50_ms"])
+            traffic.forget_times()
     every_us = {}
     for kind, new_ratio in (("turn", 0.0), ("begin", 1.0)):
         traffic.run(20, new_ratio, dry_runs=True)
