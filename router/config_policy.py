@@ -53,7 +53,7 @@ class PolicyWeights(ConfigModel):
     #: The same for sessions that pause there and may be back before the answer is complete.
     returns: Weight = 0.3
     #: Seconds of prefill that later requests repeat because this one pushes their tokens out.
-    balance: Weight = 2.0
+    balance: Weight = 3.0
     #: Seconds that the session's further turns lose on a rank whose live sessions fill it or keep it busy.
     settle: Weight = 1.0
     #: Credit, in seconds, for one more copy of a head that many sessions share. Larger copies sooner.

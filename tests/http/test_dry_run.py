@@ -71,6 +71,23 @@ async def test_the_request_gets_what_its_dry_run_said(engines, policy, path, bod
             assert told["decision"]["session"] == "mine"
 
 
+async def test_an_answers_limit_is_told_by_the_body_or_beside_token_counts(engine):
+    """The longer an answer may get, the more of it meets a session that comes back: term `returns`."""
+
+    async def returns_s(client, body):
+        (entry,) = (await explain(client, body)).json()["decision"]["candidates"]
+        return entry["terms"]["returns"]
+
+    async with in_process([engine.url]) as client:
+        await client.post("/v1/chat/completions", json=CHAT, headers={"x-session-id": "pauses"})
+        for body, name in (({"prompt_tokens": 900}, "max_output_tokens"), (CHAT, "max_tokens")):
+            whole_s = await returns_s(client, body)
+            assert whole_s == await returns_s(client, body | {name: 10_000_000}) > 0.0
+            assert await returns_s(client, body | {name: 1}) < whole_s / 10
+        refused = await explain(client, {"prompt_tokens": 900, "expected_output_tokens": 5})
+        assert (refused.status_code, "max_output_tokens" in refused.text) == (400, True)
+
+
 async def test_credit_that_events_earned_shows_in_a_dry_run():
     engines = [TellingEngine(), TellingEngine()]
     async with fleet_of(*engines) as asker:

@@ -3,6 +3,8 @@
 Never negative, zero at the end, released exactly once: and a ledger that breaks any of it turns the same run red.
 """
 
+from typing import NamedTuple
+
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -63,6 +65,16 @@ def make_policy(name):
     return {"fails": Fails, "strays": Strays}[name]() if name in {"fails", "strays"} else build_policy(name)
 
 
+class Charged(NamedTuple):
+    """One open request."""
+
+    context_tokens: int
+    joint_tokens: int
+    remaining_tokens: int
+    limit_tokens: int | None
+    output_tokens: int = 0
+
+
 class PlacementMachine(RuleBasedStateMachine):
     """Any stimulus at any time; what is open is remembered beside in the plainest way."""
 
@@ -72,6 +84,8 @@ class PlacementMachine(RuleBasedStateMachine):
         super().__init__()
         self.now_s = 0.0
         self.open: dict[RequestId, Target] = {}
+        #: What a request attends to and will, by the lengths known when it last told of itself.
+        self.charged: dict[RequestId, Charged] = {}
         self.placed = 0
         self.present: dict[Target, RankFacts] = {}
 
@@ -114,6 +128,12 @@ class PlacementMachine(RuleBasedStateMachine):
         }
         assert self.placer.handle(FleetChanged(now_s=self.now_s, ranks=tuple(self.present.values()))) == ()
         self.open = {name: target for name, target in self.open.items() if target in self.present}
+        self.charged = {name: charged for name, charged in self.charged.items() if name in self.open}
+
+    @rule(tokens=st.sampled_from((1, 40, 3_000, 200_000)), answers=st.sampled_from((1, 64, 200)))
+    def learn_other_lengths(self, tokens, answers):
+        for _ in range(answers):
+            self.ledger.outputs.record(tokens)
 
     @rule(rank=targets, running=counts, waiting=counts, tokens=st.none() | counts, used=counts)
     def report_load(self, rank, running, waiting, tokens, used):
@@ -136,8 +156,9 @@ class PlacementMachine(RuleBasedStateMachine):
         excluded=st.frozensets(targets, max_size=3),
         chain=chains,
         pin=st.none() | st.none() | st.sampled_from("pq"),
+        limit=st.none() | st.sampled_from((-1, 0, 1, 100, 10**9)),
     )
-    def arrive(self, name, prompt_tokens, overlaps, session, excluded, chain, pin=None):  # noqa: PLR0917
+    def arrive(self, name, prompt_tokens, overlaps, session, excluded, chain, pin=None, limit=None):  # noqa: PLR0917
         arrival = RequestArrived(
             now_s=self.now_s,
             request_id=name,
@@ -148,6 +169,7 @@ class PlacementMachine(RuleBasedStateMachine):
             excluded=excluded,
             chain_hashes=chain,
             chain_block_tokens=16,
+            max_output_tokens=limit,
             pin=pin,
         )
         self.placer.explain(arrival)
@@ -165,6 +187,17 @@ class PlacementMachine(RuleBasedStateMachine):
         assert decision.predicted_cached_tokens <= max(0, overlaps.get(instruction.target, 0))
         self.open[name] = instruction.target
         self.placed += 1
+        self.charge(name, prompt_tokens, 0, limit)
+
+    def charge(self, name, prompt_tokens, output_tokens, limit):
+        outputs = self.ledger.outputs
+        self.charged[name] = Charged(
+            prompt_tokens + output_tokens,
+            outputs.find_joint_tokens(output_tokens, limit),
+            outputs.find_remaining_tokens(output_tokens, limit),
+            limit,
+            output_tokens,
+        )
 
     def check_refusal(self, refused, excluded, pin):
         if refused.reason is RejectReason.DUPLICATE_REQUEST:
@@ -182,6 +215,9 @@ class PlacementMachine(RuleBasedStateMachine):
     @rule(name=names, output_tokens=st.integers(-5, 5_000))
     def progress(self, name, output_tokens):
         self.placer.handle(OutputProgressed(now_s=self.now_s, request_id=name, output_tokens=output_tokens))
+        before = self.charged.get(name)
+        if before is not None and output_tokens > before.output_tokens:
+            self.charge(name, before.context_tokens - before.output_tokens, output_tokens, before.limit_tokens)
 
     @rule(name=names, outcome=st.sampled_from(Outcome), cached_tokens=cached, output=st.none() | st.integers(-5, 900))
     def end(self, name, outcome, cached_tokens, output):
@@ -190,6 +226,7 @@ class PlacementMachine(RuleBasedStateMachine):
         )
         self.placer.handle(end)
         self.open.pop(name, None)
+        self.charged.pop(name, None)
 
     @invariant()
     def the_ledger_holds_what_is_open_and_nothing_else(self):
@@ -206,10 +243,15 @@ class PlacementMachine(RuleBasedStateMachine):
             decoding = [name for name in mine if self.ledger.find(name).phase is Phase.DECODE]
             assert totals.open_requests == len(mine)
             assert totals.decoding_requests == len(decoding)
-            figures = (totals.waiting_s, totals.waiting_tokens, totals.context_tokens, totals.remaining_output_tokens)
+            figures = (totals.waiting_s, totals.waiting_tokens, totals.context_tokens, totals.open_tokens)
             assert min(figures) >= 0
             if not mine:
-                assert figures == (0, 0, 0, 0)
+                assert totals == RankTotals()
+            every, generating = ([self.charged[name] for name in each] for each in (mine, decoding))
+            assert totals.joint_output_tokens == sum(each.joint_tokens for each in every)
+            assert totals.joint_context_tokens == sum(each.joint_tokens * each.context_tokens for each in every)
+            assert totals.remaining_output_tokens == sum(each.remaining_tokens for each in generating)
+            assert totals.context_tokens == sum(each.context_tokens for each in generating)
 
     def find_own_totals(self, target):
         """What this router has there, without what another one told."""
@@ -275,6 +317,18 @@ class ForgetsTheDecodePart(Ledger):
         return super().release(request_id, now_s)
 
 
+class ReckonsWithLaterLengths(Ledger):
+    """Mutant: at its end a request takes off what answers of its length have left now, not what it was charged."""
+
+    def release(self, request_id, now_s):
+        entry = self.find(request_id)
+        if entry is not None:
+            account = self._accounts[entry.target]
+            later = self.outputs.find_joint_tokens(entry.output_tokens, entry.max_output_tokens)
+            account.joint_output_tokens += entry.joint_output_tokens - later
+        return super().release(request_id, now_s)
+
+
 class CountsNegative(Ledger):
     """Mutant: progress takes more off than is there."""
 
@@ -297,13 +351,17 @@ def drive(ledger_type):
         machine.everything_kept_is_bounded()
 
     for n, name in enumerate(NAMES):
-        machine.arrive(name, 1_000 * n, {}, "s", frozenset(), (1, 2))
+        machine.arrive(name, 1_000 * n, {}, "s", frozenset(), (1, 2), limit=(None, 60)[n % 2])
         check()
+    machine.learn_other_lengths(3_000, 200)
+    check()
     for name in NAMES[:4]:
         machine.show_first_token(name, None)
         check()
         machine.progress(name, 500)
         check()
+    machine.learn_other_lengths(40, 200)
+    check()
     for name, outcome in zip(NAMES, (Outcome.DONE, Outcome.ERROR, Outcome.CANCELLED), strict=False):
         for _ in range(2):
             machine.end(name, outcome, None, 500)
@@ -319,7 +377,14 @@ def test_the_real_ledger_passes_the_fixed_run():
 
 @pytest.mark.parametrize(
     "mutant",
-    [LeavesLoadOfLostRanks, ReleasesTwice, KeepsPrefillAfterFirstToken, ForgetsTheDecodePart, CountsNegative],
+    [
+        LeavesLoadOfLostRanks,
+        ReleasesTwice,
+        KeepsPrefillAfterFirstToken,
+        ForgetsTheDecodePart,
+        CountsNegative,
+        ReckonsWithLaterLengths,
+    ],
 )
 def test_a_ledger_that_does_not_release_exactly_once_is_caught(mutant):
     with pytest.raises((AssertionError, KeyError)):

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from catalogue import NATIVE_CODE, PYTHON, Mutation
+from placement_mutations import PLACEMENT
 
 ROOT = Path(__file__).parents[2]
 #: Whatever an editable install points to would be tested in place of the copy.
@@ -111,7 +112,9 @@ def try_all(folder: Path, mutations: Sequence[Mutation], *, is_native: bool) -> 
 
 def main(words: Sequence[str]) -> int:
     """Exit status."""
-    python, native = ([m for m in known if all(w in m.name for w in words)] for known in (PYTHON, NATIVE_CODE))
+    python, native = (
+        [m for m in known if all(w in m.name for w in words)] for known in ((*PYTHON, *PLACEMENT), NATIVE_CODE)
+    )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy_source(folder)

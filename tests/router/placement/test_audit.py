@@ -62,7 +62,7 @@ def test_a_rank_that_held_less_than_predicted_is_regretted(make_world, ranks, st
     weights = PolicyWeights(stall=stall)
     world = make_world(weights=weights)
     world.fleet(ranks)
-    world.report(ranks[0], waiting=1, waiting_tokens=50_000)
+    world.report(ranks[0], running=1, waiting=1, waiting_tokens=50_000)
     placed = world.arrive("r1", prompt_tokens=100_000, overlaps={ranks[0]: 99_000})
     assert placed.target == ranks[0]
     world.first_token("r1", 1.0)
@@ -70,7 +70,7 @@ def test_a_rank_that_held_less_than_predicted_is_regretted(make_world, ranks, st
     record = world.placer.decisions.find("r1")
     knowing = make_world(weights=weights)
     knowing.fleet(ranks)
-    knowing.report(ranks[0], waiting=1, waiting_tokens=50_000)
+    knowing.report(ranks[0], running=1, waiting=1, waiting_tokens=50_000)
     costs_s = [entry.total_s for entry in knowing.arrive("r1", prompt_tokens=100_000).decision.candidates]
     assert record.regret_s == pytest.approx(costs_s[0] - min(costs_s))
     assert record.regret_s >= 1.0

@@ -3,7 +3,7 @@
 import pytest
 
 from router.config_policy import Coefficients
-from router.placement.live import LiveSessions
+from router.placement.live import HALVE_AT, LiveSessions, PausedSessions
 from wire.ids import Target, WorkerId
 
 A, B = (Target(WorkerId(name), 0) for name in "ab")
@@ -60,11 +60,58 @@ def test_sessions_on_lost_ranks_go_and_changes_are_told(live):
     assert live.touched == {A}
 
 
+def test_a_session_pauses_from_the_end_of_its_last_request_until_it_is_placed_again(live):
+    live.store("s", A, 5_000, "r1", 0.0)
+    assert live.paused(A) == PausedSessions()
+    live.pause("s", "r0", 1.0)
+    assert live.paused(A) == PausedSessions()
+    live.pause("s", "r1", 2.0)
+    live.pause("s", "r1", 9.0)
+    assert live.paused(A) == PausedSessions(1, 5_000)
+    live.store("s", B, 6_000, "r2", 12.0)
+    assert live.paused(A) == live.paused(B) == PausedSessions()
+    live.pause("s", "r2", 13.0)
+    live.withdraw("s", "r2")
+    assert live.paused(B) == PausedSessions()
+
+
+def test_the_rate_of_returns_is_that_of_late():
+    """Whatever the traffic was before: counts are halved, and pauses that end by themselves are seconds without one."""
+    live, clock_s = LiveSessions(idle_s=60.0, max_sessions=9), [0.0]
+
+    def turn(n, pause_s):
+        live.store("s", A, 1_000, f"r{n}", clock_s[0])
+        live.pause("s", f"r{n}", clock_s[0])
+        clock_s[0] += pause_s
+
+    assert live.return_rate_per_s == 1 / 15
+    for n in range(2 * int(HALVE_AT)):
+        turn(n, 5.0)
+    assert live.return_rate_per_s == pytest.approx(1 / 5, rel=0.01)
+    for n in range(6 * int(HALVE_AT)):
+        turn(n, 50.0)
+    assert live.return_rate_per_s == pytest.approx(1 / 50, rel=0.05)
+
+
+def test_a_pause_that_ends_by_itself_lowers_the_rate_of_returns_and_a_long_request_does_not(live):
+    live.store("s", A, 1_000, "r1", 0.0)
+    live.expire(70.0)
+    assert (len(live), live.return_rate_per_s) == (0, 1 / 15)
+    live.store("s", A, 1_000, "r2", 70.0)
+    live.pause("s", "r2", 80.0)
+    live.expire(200.0)
+    assert live.return_rate_per_s == 16 / (16 * 15 + 120)
+
+
 def test_sums_that_differ_from_the_sessions_are_found():
     live = LiveSessions(idle_s=60.0, max_sessions=3)
     live.store("s", A, 5_000, "r1", 0.0)
     live.total_tokens = 1
     with pytest.raises(AssertionError, match="by session"):
+        live.check_invariants()
+    live.total_tokens = 5_000
+    live.find("s").is_paused = True
+    with pytest.raises(AssertionError, match="paused"):
         live.check_invariants()
 
 

@@ -1,0 +1,132 @@
+"""Ways to break what placement expects of answers and of sessions, and what it charges for both."""
+
+from catalogue import Mutation
+
+OUTPUTS = ("tests/router/fleet/test_output_lengths.py",)
+LIVE = ("tests/models/test_live_model.py", "tests/router/placement/test_live.py")
+LEDGER = ("tests/models/test_placement_model.py", "tests/router/placement/test_ledger.py")
+TERMS = ("tests/router/policy/test_policy_slow_down.py", "tests/router/policy/test_policy_terms.py")
+EXPECTED = ("tests/router/placement/test_expected_output.py",)
+AUDIT = ("tests/router/placement/test_audit.py",)
+
+PLACEMENT = (
+    Mutation(
+        "lengths of answers are never halved",
+        "router/fleet/outputs.py",
+        "        if self._answers >= HALVE_AT:\n",
+        "        if self._answers >= 1e12:\n",
+        OUTPUTS,
+    ),
+    Mutation(
+        "tables of lengths are never made anew",
+        "router/fleet/outputs.py",
+        "        if self._fresh >= REBUILD_AFTER:\n",
+        "        if self._fresh >= 1e12:\n",
+        OUTPUTS,
+    ),
+    Mutation(
+        "what two answers have in common is what one has left",
+        "router/fleet/outputs.py",
+        "shares = [share * other for",
+        "shares = [share for",
+        OUTPUTS,
+    ),
+    Mutation(
+        "a limit counts from where the answer is",
+        "router/fleet/outputs.py",
+        "limit_tokens - output_tokens)",
+        "limit_tokens)",
+        OUTPUTS,
+    ),
+    Mutation(
+        "a request that goes on keeps its joint output",
+        "router/placement/ledger.py",
+        "        entry.output_tokens = output_tokens\n        _expect(entry, outputs)\n",
+        "        entry.output_tokens = output_tokens\n",
+        LEDGER,
+    ),
+    Mutation(
+        "joint output is not counted before the first token",
+        "router/placement/ledger.py",
+        "        self.uncached_tokens += entry.uncached_tokens\n        self._count_room(entry, 1)\n",
+        "        self.uncached_tokens += entry.uncached_tokens\n        self.open_tokens += entry.room_tokens\n",
+        LEDGER,
+    ),
+    Mutation(
+        "a session pauses by the end of any request",
+        "router/placement/live.py",
+        "        if live is not None and live.placed_by == request_id and not live.is_paused:\n",
+        "        if live is not None and not live.is_paused:\n",
+        LIVE,
+    ),
+    Mutation(
+        "a paused session that goes stays in the sums",
+        "router/placement/live.py",
+        "        if live.is_paused:\n            self._count_paused(live, -1)\n",
+        "",
+        LIVE,
+    ),
+    Mutation(
+        "a pause that ends by itself does not count",
+        "router/placement/live.py",
+        "                self._record_pause(now_s - live.last_used_s, 0.0)\n",
+        "                pass\n",
+        LIVE,
+    ),
+    Mutation(
+        "returns are not forgotten",
+        "router/placement/live.py",
+        "        if self._returns >= HALVE_AT:\n",
+        "        if self._returns >= 1e12:\n",
+        LIVE,
+    ),
+    Mutation(
+        "a request is slowed by others and slows none",
+        "router/policy/decode.py",
+        "rank.joint_context_tokens + prompt_tokens * rank.joint_output_tokens",
+        "rank.joint_context_tokens",
+        TERMS,
+    ),
+    Mutation(
+        "a session expects itself back at its home",
+        "router/policy/returns.py",
+        "        if query.pauses_at_home and rank.target == query.home:\n",
+        "        if False:\n",
+        (*TERMS, *EXPECTED),
+    ),
+    Mutation(
+        "one that returns meets the whole answer",
+        "router/policy/returns.py",
+        "generating_s)) / 2\n",
+        "generating_s))\n",
+        TERMS,
+    ),
+    Mutation(
+        "a prefill holds up whatever others queued",
+        "router/placement/views.py",
+        "served_requests=own.open_requests + foreign.running_requests",
+        "served_requests=own.open_requests + foreign.running_requests + foreign.waiting_requests",
+        EXPECTED,
+    ),
+    Mutation(
+        "regret leaves out what a miss holds up",
+        "router/placement/placer.py",
+        "self._bounded.reuse_weight + attempt.served_beside * self._bounded.stall_weight",
+        "self._bounded.reuse_weight",
+        AUDIT,
+    ),
+    Mutation(
+        "answers that broke off are learned from",
+        "router/placement/placer.py",
+        "        if end.outcome is not Outcome.DONE or end.output_tokens is None:\n",
+        "        if end.output_tokens is None:\n",
+        EXPECTED,
+    ),
+    Mutation(
+        "a policy may empty the chooser's own list",
+        "router/placement/chooser.py",
+        "question.query, tuple(views), self._seed",
+        "question.query, views, self._seed",
+        ("tests/router/placement/test_bad_input.py",),
+    ),
+)
