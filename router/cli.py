@@ -25,6 +25,7 @@ SHORT_HELP = {
     "demo": "Compare round robin with cache affinity on agent sessions, on a fleet started here.",
     "engine": "Serve a small real engine with cache events.",
     "recordings": "Captures of real engines.",
+    "replay": "Send a recorded trace to any OpenAI-compatible endpoint, closed-loop, and measure it.",
     "sidecar": "Mirror the cache events of a real engine, and serve them with replay and snapshots.",
     "simulate": "Compare policies on recorded sessions with simulated engines, in virtual time.",
 }

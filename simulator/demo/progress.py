@@ -22,7 +22,7 @@ class RunProgress:
         self._console, self._policy, self._requests = console, policy, requests
         self._done = self._failed = self._shown_tenths = 0
         self._bar = _build_bar(console) if console.is_terminal else None
-        self._task = self._bar.add_task(policy, total=requests, failed="") if self._bar else None
+        self._task = self._bar.add_task(policy, total=requests, failed="", note="") if self._bar else None
 
     def __enter__(self) -> Self:
         if self._bar:
@@ -36,15 +36,19 @@ class RunProgress:
             self._bar.stop()
 
     def take(self, reply: Reply) -> None:
-        """Count one reply; a failure is shown as such, the first ones with their reason."""
+        """Count one reply of the demo."""
+        self.count(reply.session_id, reply.failure)
+
+    def count(self, name: str, failure: str | None, note: str = "") -> None:
+        """Count one end; a failure is shown as such, the first ones with their reason; `note` goes beside the bar."""
         self._done += 1
-        if reply.failure is not None:
+        if failure is not None:
             self._failed += 1
             if self._failed <= 3:
-                self._console.print(f"failed request of {reply.session_id}: {reply.failure}", markup=False)
+                self._console.print(f"failed request of {name}: {failure}", markup=False)
         if self._bar and self._task is not None:
             failed = f"{self._failed} failed" if self._failed else ""
-            self._bar.update(self._task, completed=self._done, failed=failed)
+            self._bar.update(self._task, completed=self._done, failed=failed, note=note)
         else:
             self._print_tenth()
 
@@ -62,5 +66,6 @@ def _build_bar(console: Console) -> Progress:
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("[red]{task.fields[failed]}"),
+        TextColumn("{task.fields[note]}"),
         console=console,
     )

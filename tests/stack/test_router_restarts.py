@@ -97,7 +97,9 @@ async def test_a_router_restarted_under_load_is_exact_again_from_the_sidecars_sn
         classes = [record["accuracy"] for record in records]
         assert set(classes) <= {"exact", "raced"}
         assert classes.count("exact") > len(classes) * 0.8
-        assert all(record["decision"]["predicted_cached_tokens"] > 0 for record in records)
+        # Known is where each conversation lies; a short one may be sent elsewhere all the same.
+        held_tokens = [max(each["overlap_tokens"] for each in record["decision"]["candidates"]) for record in records]
+        assert min(held_tokens) > 0
 
 
 async def restarted(fleet):
