@@ -13,6 +13,7 @@ from router.access.principal import SCOPE_KEY
 from router.errors import AccessError, ForbiddenError, MissingKeyError
 from router.metrics import RouterMetrics
 from router.proxy import respond
+from router.proxy.client import AsgiClient, Client
 
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 _log = logging.getLogger("dovecote.access")
@@ -46,12 +47,12 @@ class Guard:
             is_admin_port = self.admin_port is not None and scope["server"][1] == self.admin_port
             verdict = self._gate.judge(scope["path"], scope["headers"], is_admin_port=is_admin_port)
             if not isinstance(verdict, Principal):
-                await self._refuse(to_error(verdict), scope, send)
+                await self._refuse(to_error(verdict), scope, AsgiClient(receive, send))
                 return
             scope[SCOPE_KEY] = verdict
         await self._inner(scope, receive, send)
 
-    async def _refuse(self, error: AccessError, scope: Any, send: Any) -> None:
+    async def _refuse(self, error: AccessError, scope: Any, client: Client) -> None:
         self._metrics.errors.labels(error.code).inc()
         _log.info("access_refused code=%s method=%r path=%r", error.code, scope["method"], scope["path"][:200])
-        await respond.send_error(send, error, {})
+        await respond.send_error(client, error, {})
