@@ -84,13 +84,15 @@ class Glance:
         """A rank's numbers."""
         costs, weights = self._costs, self._weights
         capacity = rank.capacity_tokens
-        token_s, request_s = context_token_s(capacity, costs), 2 * costs.decode_s_per_request
+        token_s, request_s = context_token_s(capacity, costs, rank.context_ratio), 2 * costs.decode_s_per_request
         pace = rank.decode_ratio
         slow = weights.decode * pace if rank.joint_output_tokens else 0.0
         back = weights.returns * pace if rank.paused_sessions else 0.0
         room_tokens, room_s = _INFINITE, 0.0
         if capacity and rank.open_tokens > 0 and rank.open_requests:
-            step_s = costs.decode_step_s + added_step_s(rank.decoding_requests, rank.context_tokens, capacity, costs)
+            step_s = costs.decode_step_s + added_step_s(
+                rank.decoding_requests, rank.context_tokens, capacity, costs, rank.context_ratio
+            )
             room_tokens = capacity - rank.open_tokens
             room_s = weights.admission * pace * step_s / rank.open_tokens / rank.open_requests
         evicts = capacity is not None and rank.eviction_reuse_ratio > 0

@@ -190,7 +190,8 @@ async def test_A15_a_rank_with_many_blocks_goes_while_another_comes():
         late.health_status = 200
         big.server_info["dp_size"] = 1
         await eventually(lambda: fleet.view(0, 1) is None and fleet.view(1) is not None and fleet.view(1).blocks == 8)
-        assert fleet.view(0, 0).blocks == 10_000
+        # An engine with other ranks is another process: what it holds is read from its replay once more.
+        await eventually(lambda: fleet.view(0, 0).blocks == 10_000)
 
 
 async def test_A17_tenants_with_salts_find_only_their_own():

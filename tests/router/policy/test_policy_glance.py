@@ -60,6 +60,7 @@ views = st.builds(
     busy_ratio=st.floats(0.0, 1.0),
     prefill_ratio=paces,
     decode_ratio=paces,
+    context_ratio=paces,
 )
 
 
