@@ -14,6 +14,7 @@ from secrets import randbits
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import Match
 
 from prefix_index import make_index
 from prefix_index.hashing import native_available
@@ -34,6 +35,7 @@ from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
+from router.proxy.bounds import Bounds
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
 from router.proxy.upstream import AiohttpUpstream, Exchange, Upstream
@@ -134,6 +136,7 @@ class Router:
             first_byte_s=self.config.timeouts.first_byte_s,
             idle_s=self.config.timeouts.idle_s,
             request_s=self.config.timeouts.request_s,
+            bounds=Bounds(**self.config.bounds.model_dump()),
         )
         return ProxyParts(
             placer=self.placer,
@@ -145,7 +148,13 @@ class Router:
             limits=limits,
             clock=self._clock,
             agreement=self.agreement,
+            forwarded=self.config.forward.prefixes,
+            has_own_route=self._has_own_route,
         )
+
+    def _has_own_route(self, path: str) -> bool:
+        scope = {"type": "http", "path": path, "method": "GET"}
+        return any(route.matches(scope)[0] is not Match.NONE for route in self.control.routes)
 
     def count_running(self) -> int:
         """Requests that are placed and not ended."""

@@ -107,5 +107,9 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     chains: ResponseChains = msgspec.field(default_factory=ResponseChains)
     #: Conversations of requests that name none.
     fingerprints: Fingerprints = msgspec.field(default_factory=Fingerprints)
+    #: Paths that go to workers as they are, with all that is below them.
+    forwarded: tuple[str, ...] = ()
+    #: Whether the router answers a path itself, beside those of the data plane.
+    has_own_route: Callable[[str], bool] = lambda _path: False
     #: What engines make of bodies that they turn into chats.
     conversions: ConversionChoice = msgspec.field(default_factory=make_choice)
