@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from router.config_model import ConfigModel, Count, Port, Seconds, SizeBytes, Text, describe_valid
+from router.config_model import ConfigModel, Count, Port, Ratio, Seconds, SizeBytes, Text, describe_valid
 from router.config_policy import (
     MAX_TEXT_CHARS,
     Coefficients,
@@ -30,8 +30,8 @@ from router.errors import ConfigError
 __all__ = [
     "MAX_TEXT_CHARS", "AdmissionLimit", "CacheConfig", "Coefficients", "EventSource", "EventsMode", "FleetConfig",
     "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection", "PolicyWeights", "ProbesConfig",
-    "RedisConfig", "SessionsConfig", "ShadowConfig", "TimeoutsConfig", "TokenizerConfig", "WorkerConfig",
-    "build_fleet_config", "describe_schema", "describe_valid", "load_fleet_config",
+    "RedisConfig", "RetriesConfig", "SessionsConfig", "ShadowConfig", "TimeoutsConfig", "TokenizerConfig",
+    "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid", "load_fleet_config",
 ]  # fmt: skip
 
 #: Most workers named in an error.
@@ -75,6 +75,23 @@ class TimeoutsConfig(ConfigModel):
     idle_s: Seconds = 120.0
     #: From the whole request to the last byte of its answer, however it dribbles.
     request_s: Seconds = 3_600.0
+    #: For a prefill rank to be done with the prompt, its queue included. Only for pairs.
+    prefill_s: Seconds = 300.0
+    #: From there to the decode rank's first piece of a stream, the transfer included. Only for pairs.
+    handoff_s: Seconds = 30.0
+
+
+class RetriesConfig(ConfigModel):
+    """When a request that no worker can have begun is sent to another one. One that may have begun never is."""
+
+    #: Sendings of one request, the first included.
+    max_attempts: Annotated[int, Field(strict=True, ge=1, le=16)] = 3
+    #: Retries allowed for each request of late, so that a dying fleet is not flooded; ten more are always allowed.
+    budget_ratio: Ratio = 0.2
+    #: Pause before the first retry, doubled for each further one; a random part of it is waited.
+    backoff_s: Annotated[float, Field(strict=True, ge=0, le=60)] = 0.025
+    #: Longest pause.
+    max_backoff_s: Annotated[float, Field(strict=True, ge=0, le=60)] = 0.5
 
 
 class ProbesConfig(ConfigModel):
@@ -130,6 +147,7 @@ class FleetConfig(ConfigModel):
     policy: PolicySection = PolicySection()
     limits: LimitsConfig = LimitsConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
+    retries: RetriesConfig = RetriesConfig()
     probes: ProbesConfig = ProbesConfig()
     sessions: SessionsConfig = SessionsConfig()
     #: Limits on what workers may have at once; none by default.

@@ -125,7 +125,7 @@ workers:
             ONE + "polcy: {}",
             (
                 "fleet.yaml: polcy: {}: unknown key; did you mean 'policy'? valid here: admission, limits, listen, "
-                "model, policy, probes, redis, sessions, timeouts, tokenizer, workers"
+                "model, policy, probes, redis, retries, sessions, timeouts, tokenizer, workers"
             ),
         ),
         (
