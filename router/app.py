@@ -17,6 +17,8 @@ from fastapi import FastAPI
 
 from prefix_index import make_index
 from prefix_index.hashing import native_available
+from router.access import OPERATOR, AccessGate, KeyRing
+from router.access.principal import ANONYMOUS
 from router.config import FleetConfig
 from router.config_check import check_policy
 from router.control.audit_metrics import AuditCollector
@@ -26,6 +28,7 @@ from router.control.reload import PolicyFile
 from router.control.routes import build_control_app
 from router.events import EventFeed
 from router.fleet.agreement import Agreement
+from router.guard import Guard
 from router.metrics import RouterMetrics
 from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
@@ -91,7 +94,9 @@ class Router:
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
-        self._app = HotRoutes(self._proxy_parts(), self.control)
+        self._hot = HotRoutes(self._proxy_parts(), self.control)
+        self.gate = _make_gate(config, self._hot.is_client_path)
+        self._app = Guard(self._hot, self.gate, self.metrics)
         self._show_metrics()
 
     def _show_metrics(self) -> None:
@@ -139,11 +144,11 @@ class Router:
 
     def count_running(self) -> int:
         """Requests that are placed and not ended."""
-        return sum(self._app.running.count().values())
+        return sum(self._hot.running.count().values())
 
     def _count_running(self) -> dict[Any, int]:
         known = {target: 0 for worker in self.fleet.workers.values() for target in worker.targets}
-        return known | self._app.running.count()
+        return known | self._hot.running.count()
 
     def _find_block_sizes(self) -> set[int]:
         return self.events.block_sizes() | self.fleet.find_block_sizes()
@@ -171,6 +176,17 @@ class Router:
             await upstream.close()
             self.prompts.close()
             self.events.stop()
+
+
+def _make_gate(config: FleetConfig, is_client_path: Callable[[str], bool]) -> AccessGate:
+    access = config.access
+    without_keys = OPERATOR if not access.has_keys else ANONYMOUS if access.anonymous else None
+    return AccessGate(
+        KeyRing(key.to_key() for key in access.keys),
+        anonymous=without_keys,
+        is_client_path=is_client_path,
+        open_paths=access.open_paths,
+    )
 
 
 def _make_settings(config: FleetConfig) -> PlacerSettings:

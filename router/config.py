@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from router.config_access import AccessConfig, is_loopback
 from router.config_model import ConfigModel, Count, Port, Ratio, Seconds, SizeBytes, Text, describe_valid
 from router.config_policy import (
     MAX_TEXT_CHARS,
@@ -23,14 +24,15 @@ from router.config_policy import (
     describe_refusal,
     parse_config_text,
 )
-from router.config_sources import apply_environment, apply_flags, find_origin
+from router.config_sources import apply_environment, apply_flags, find_origin, may_be_secret
 from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig
 from router.errors import ConfigError
 
 __all__ = [
-    "MAX_TEXT_CHARS", "AdmissionLimit", "CacheConfig", "Coefficients", "EventSource", "EventsMode", "FleetConfig",
-    "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection", "PolicyWeights", "ProbesConfig",
-    "RedisConfig", "RetriesConfig", "SessionsConfig", "ShadowConfig", "TimeoutsConfig", "TokenizerConfig",
+    "MAX_TEXT_CHARS", "AccessConfig", "AdmissionLimit", "CacheConfig", "Coefficients", "EventSource", "EventsMode",
+    "FleetConfig", "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection", "PolicyWeights",
+    "ProbesConfig", "RedisConfig", "RetriesConfig", "SessionsConfig", "ShadowConfig", "TimeoutsConfig",
+    "TokenizerConfig",
     "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid", "load_fleet_config",
 ]  # fmt: skip
 
@@ -140,6 +142,7 @@ class FleetConfig(ConfigModel):
     """The whole of `fleet.yaml`."""
 
     listen: ListenConfig = ListenConfig()
+    access: AccessConfig = AccessConfig()
     workers: Annotated[tuple[WorkerConfig, ...], Field(min_length=1, max_length=10_000)]
     #: Model name the fleet serves; None takes what the workers say.
     model: Text | None = None
@@ -154,6 +157,17 @@ class FleetConfig(ConfigModel):
     admission: Annotated[tuple[AdmissionLimit, ...], Field(max_length=1_000)] = ()
     #: None reads every sidecar's own event sockets.
     redis: RedisConfig | None = None
+
+    @model_validator(mode="after")
+    def _closed_to_the_network(self) -> Self:
+        if self.access.has_keys or self.access.anonymous or is_loopback(self.listen.host):
+            return self
+        problem = (
+            "whoever reaches this address could use and change everything: give access.keys or access.keys_file "
+            "(`dovecote make-key` makes one), or say access.anonymous: true (--anonymous) where the network is closed"
+        )
+        told = {"key": "listen.host", "value": self.listen.host, "problem": problem}
+        raise PydanticCustomError("open_to_all", "{problem}", told)
 
     @model_validator(mode="after")
     def _workers_differ(self) -> Self:
@@ -226,8 +240,10 @@ def build_fleet_config(
 
 
 def _describe(detail: ErrorDetails) -> tuple[list[str], object, str, bool]:
-    """As `describe_refusal`; a fleet without workers is told how to name one."""
+    """As `describe_refusal`, without what may be secret; a fleet without workers is told how to name one."""
     path, value, problem, shows_value = describe_refusal(detail)
+    if may_be_secret(".".join(path)):
+        return path, None, problem, False
     if path == ["workers"] and detail["type"] in {"missing", "too_short"}:
         return path, None, NO_WORKER, False
     return path, value, problem, shows_value

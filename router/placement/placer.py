@@ -13,7 +13,7 @@ import copy
 
 import msgspec
 
-from router.placement.attempt import Attempt, predict_step_s, record_decode, record_prefill
+from router.placement.attempt import Attempt, StepParts, predict_step, record_decode, record_prefill
 from router.placement.books import Books, Charge
 from router.placement.chooser import Answer, Chooser
 from router.placement.clock import PlacementClock
@@ -261,9 +261,7 @@ class Placer:
         books, target = self._books, attempt.target
         books.standings.touch(target)
         attempt.first_token_at_s = now_s
-        rank = self.fleet.find(target)
-        capacity_tokens = None if rank is None else rank.find_capacity_tokens()
-        attempt.predicted_step_s = predict_step_s(self.ledger.totals(target, now_s), capacity_tokens, self._costs)
+        attempt.first_step = self._predict_step(target, now_s)
         if self._settings.learn_pace:
             record_prefill(books.paces, attempt, cached_tokens=token.cached_tokens, now_s=now_s, costs=self._costs)
         self.residency.confirm(token.request_id, now_s)
@@ -280,6 +278,11 @@ class Placer:
             record_prefill(self._books.paces, leg, cached_tokens=end.cached_tokens, now_s=now_s, costs=self._costs)
         self._record_cached(end.request_id, self._attempts[end.request_id], end.cached_tokens)
 
+    def _predict_step(self, target: Target, now_s: float) -> StepParts:
+        rank = self.fleet.find(target)
+        capacity_tokens = None if rank is None else rank.find_capacity_tokens()
+        return predict_step(self.ledger.totals(target, now_s), capacity_tokens, self._costs)
+
     def _progress(self, progress: OutputProgressed) -> None:
         if not self.ledger.record_output(progress.request_id, min(progress.output_tokens, MAX_TOKENS)):
             self.ignored.late += 1
@@ -287,6 +290,8 @@ class Placer:
         self._books.standings.touch(self._attempts[progress.request_id].target)
 
     def _end(self, end: RequestEnded, now_s: float) -> None:
+        running = self._attempts.get(end.request_id)
+        last_step = StepParts() if running is None else self._predict_step(running.target, now_s)
         if self.ledger.release(end.request_id, now_s) is None:
             self.ignored.late += 1
             return
@@ -296,7 +301,7 @@ class Placer:
             return
         self.ledger.outputs.record(end.output_tokens)
         if self._settings.learn_pace:
-            record_decode(self._books.paces, attempt, output_tokens=end.output_tokens, now_s=now_s)
+            record_decode(self._books.paces, attempt, last_step=last_step, output_tokens=end.output_tokens, now_s=now_s)
 
     def _close(self, request_id: RequestId, outcome: Outcome, now_s: float) -> Attempt:
         """The load is off: settles or withdraws what rested on the request."""

@@ -9,6 +9,7 @@ Source: reference/peer-routers.md section 8 (clients measured), known-faults C06
 import errno
 import io
 import ssl
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import aiohttp
@@ -54,6 +55,17 @@ class Exchange(Protocol):
         Raises:
             UpstreamClosedError: The connection ended before the answer did.
             GarbledAnswerError: The bytes are no HTTP.
+        """
+
+    async def pour(self, take: Callable[[bytes], bool], drain: Callable[[], Awaitable[None]]) -> None:
+        """Give every further piece to `take` as it arrives, until the end.
+
+        Args:
+            take: Takes a piece; whether there is no room for more.
+            drain: Waits until there is; the worker is not read from meanwhile.
+
+        Raises:
+            UpstreamError: As `read` does.
         """
 
     def close(self) -> None:
@@ -122,6 +134,11 @@ class _AiohttpExchange:
             return await self._response.content.readany()
         except (aiohttp.ClientError, http_exceptions.HttpProcessingError, OSError) as error:
             raise UpstreamClosedError("the worker closed the connection before its answer was complete") from error
+
+    async def pour(self, take: Callable[[bytes], bool], drain: Callable[[], Awaitable[None]]) -> None:
+        while piece := await self.read():
+            if take(piece):
+                await drain()
 
     def close(self) -> None:
         if self._response.content.at_eof() and self._response.content.exception() is None:
