@@ -37,6 +37,7 @@ from router.prompt import PromptCatalogue
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
 from router.proxy.upstream import AiohttpUpstream, Exchange, Upstream
+from router.tls import make_worker_context
 from wire.ids import WorkerId
 
 _log = logging.getLogger("dovecote.app")
@@ -56,9 +57,11 @@ class Router:
         self.config = config
         self._clock = clock
         self.metrics = RouterMetrics()
+        worker_tls = make_worker_context(config.worker_tls)
         self.events = EventFeed(
             make_index(name_key=randbits(64)),
             redis_url=None if config.redis is None else config.redis.url,
+            tls=worker_tls,
             on_reconnect=self._report_reconnect,
         )
         self.agreement = Agreement()
@@ -80,8 +83,10 @@ class Router:
             prompts=self.prompts,
             agreement=self.agreement,
             clock=clock,
+            tls=worker_tls,
         )
         self._upstream = _LateUpstream()
+        self._worker_tls = worker_tls
         self.control: FastAPI = build_control_app(
             fleet=self.fleet,
             placer=self.placer,
@@ -94,9 +99,9 @@ class Router:
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
-        self._hot = HotRoutes(self._proxy_parts(), self.control)
-        self.gate = _make_gate(config, self._hot.is_client_path)
-        self._app = Guard(self._hot, self.gate, self.metrics)
+        self._app = HotRoutes(self._proxy_parts(), self.control)
+        self.gate = _make_gate(config, self._app.is_client_path)
+        self.guard = Guard(self._app, self.gate, self.metrics)
         self._show_metrics()
 
     def _show_metrics(self) -> None:
@@ -115,7 +120,7 @@ class Router:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
-        await self._app(scope, receive, send)
+        await self.guard(scope, receive, send)
 
     def _report_reconnect(self, worker: WorkerId) -> None:
         """Carry the feed's word into the event loop, which may have ended."""
@@ -144,11 +149,11 @@ class Router:
 
     def count_running(self) -> int:
         """Requests that are placed and not ended."""
-        return sum(self._hot.running.count().values())
+        return sum(self._app.running.count().values())
 
     def _count_running(self) -> dict[Any, int]:
         known = {target: 0 for worker in self.fleet.workers.values() for target in worker.targets}
-        return known | self._hot.running.count()
+        return known | self._app.running.count()
 
     def _find_block_sizes(self) -> set[int]:
         return self.events.block_sizes() | self.fleet.find_block_sizes()
@@ -162,7 +167,7 @@ class Router:
             _log.warning("native_module_missing effect='index and hashes run in Python, slowly'")
         self._loop = asyncio.get_running_loop()
         self.events.start()
-        upstream = AiohttpUpstream(connect_s=self.config.timeouts.connect_s)
+        upstream = AiohttpUpstream(connect_s=self.config.timeouts.connect_s, tls=self._worker_tls)
         self._upstream.inner = upstream
         try:
             await self.fleet.start()
@@ -186,6 +191,7 @@ def _make_gate(config: FleetConfig, is_client_path: Callable[[str], bool]) -> Ac
         anonymous=without_keys,
         is_client_path=is_client_path,
         open_paths=access.open_paths,
+        has_admin_port=config.listen.admin_port is not None,
     )
 
 

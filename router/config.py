@@ -25,6 +25,7 @@ from router.config_policy import (
     parse_config_text,
 )
 from router.config_sources import apply_environment, apply_flags, find_origin, may_be_secret
+from router.config_tls import ServerTls, WorkerTls
 from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig
 from router.errors import ConfigError
 
@@ -48,6 +49,13 @@ class ListenConfig(ConfigModel):
     host: Text = "127.0.0.1"
     #: 0 takes a free port and prints it.
     port: Port = 8_080
+    #: A second port, for all that is not a client's: decisions, workers, policy. The first then serves clients, health
+    #: and metrics alone. One port for all where left out.
+    admin_port: Port | None = None
+    #: Address of that port.
+    admin_host: Text = "127.0.0.1"
+    #: None serves plain HTTP.
+    tls: ServerTls | None = None
 
 
 class TokenizerConfig(ConfigModel):
@@ -144,6 +152,7 @@ class FleetConfig(ConfigModel):
     listen: ListenConfig = ListenConfig()
     access: AccessConfig = AccessConfig()
     workers: Annotated[tuple[WorkerConfig, ...], Field(min_length=1, max_length=10_000)]
+    worker_tls: WorkerTls = WorkerTls()
     #: Model name the fleet serves; None takes what the workers say.
     model: Text | None = None
     tokenizer: TokenizerConfig | None = None
@@ -160,13 +169,17 @@ class FleetConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _closed_to_the_network(self) -> Self:
-        if self.access.has_keys or self.access.anonymous or is_loopback(self.listen.host):
+        hosts = {"host": self.listen.host}
+        if self.listen.admin_port is not None:
+            hosts["admin_host"] = self.listen.admin_host
+        open_to = [key for key, host in hosts.items() if not is_loopback(host)]
+        if self.access.has_keys or self.access.anonymous or not open_to:
             return self
         problem = (
             "whoever reaches this address could use and change everything: give access.keys or access.keys_file "
             "(`dovecote make-key` makes one), or say access.anonymous: true (--anonymous) where the network is closed"
         )
-        told = {"key": "listen.host", "value": self.listen.host, "problem": problem}
+        told = {"key": f"listen.{open_to[0]}", "value": hosts[open_to[0]], "problem": problem}
         raise PydanticCustomError("open_to_all", "{problem}", told)
 
     @model_validator(mode="after")

@@ -21,6 +21,7 @@ _ERRORS: dict[Refusal, AccessError] = {
     Refusal.MISSING_KEY: MissingKeyError("a key is needed: Authorization: Bearer KEY, or x-api-key: KEY"),
     Refusal.INVALID_KEY: AccessError("the key is not known here"),
     Refusal.FORBIDDEN: ForbiddenError("the key is not for this path"),
+    Refusal.OTHER_PORT: ForbiddenError("this path is served on the admin port"),
 }
 
 
@@ -36,11 +37,15 @@ class Guard:
         self._inner = inner
         self._gate = gate
         self._metrics = metrics
+        #: Port on which admins are served, once it is bound; None where one port serves all.
+        self.admin_port: int | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
         if scope["type"] == "http":
-            verdict = self._gate.judge(scope["path"], scope["headers"])
+            # The server's own address is the socket's, whatever the client says of it.
+            is_admin_port = self.admin_port is not None and scope["server"][1] == self.admin_port
+            verdict = self._gate.judge(scope["path"], scope["headers"], is_admin_port=is_admin_port)
             if not isinstance(verdict, Principal):
                 await self._refuse(to_error(verdict), scope, AsgiClient(receive, send))
                 return
