@@ -36,11 +36,22 @@ from wire.ids import Target
 class JointChooser:
     """Asks one policy for a rank or a pair."""
 
-    def __init__(self, whole: Chooser, standings: Standings, fleet: Fleet, *, seed: int, is_exhaustive: bool) -> None:
+    def __init__(
+        self, whole: Chooser, standings: Standings, fleet: Fleet, *, seed: int, few_groups: int | None
+    ) -> None:
+        """Take what is asked.
+
+        Args:
+            whole: Asks the policy for ranks that do everything.
+            standings: Views of all ranks.
+            fleet: Their facts.
+            seed: Of ties.
+            few_groups: As of `Shortlist`; None looks at every rank.
+        """
         self.whole = whole
         self.policy = whole.policy
         self._seed = seed
-        self._pairs = _make_pairs(whole.policy, standings, fleet, seed=seed, is_exhaustive=is_exhaustive)
+        self._pairs = _make_pairs(whole.policy, standings, fleet, seed=seed, few_groups=few_groups)
 
     def answer(self, question: Question, candidates: Candidates) -> Answer:
         """The choice; never raises, there is at least one rank or pair."""
@@ -75,16 +86,18 @@ class _PairChooser:
     """Pairs by their cost in seconds."""
 
     def __init__(
-        self, policy: CacheAffinity, standings: Standings, fleet: Fleet, *, seed: int, is_exhaustive: bool
+        self, policy: CacheAffinity, standings: Standings, fleet: Fleet, *, seed: int, few_groups: int | None
     ) -> None:
         self._policy = PairPolicy(policy.weights, policy.coefficients)
         self._standings = standings
         self._find_link = _link_by_zone(fleet, policy.coefficients.cross_zone_factor)
         self._seed = seed
-        self._prefills = self._decodes = None
-        if not is_exhaustive:
-            self._prefills = Shortlist(_keep_terms(policy, PREFILL_TERMS), standings, seed)
-            self._decodes = Shortlist(_keep_terms(policy, DECODE_TERMS), standings, seed)
+        self._prefills, self._decodes = (
+            None
+            if few_groups is None
+            else Shortlist(_keep_terms(policy, terms), standings, seed=seed, few_groups=few_groups)
+            for terms in (PREFILL_TERMS, DECODE_TERMS)
+        )
 
     def answer(self, question: Question, legs: LegPools) -> Answer:
         """The cheapest pair of one engine."""
@@ -106,8 +119,16 @@ class _PairChooser:
                 targets = (target for target in pool.targets if target not in question.excluded)
                 views += [leg.view(self._standings, target) for target in targets]
             else:
-                views += shortlist.find(leg).views
+                views += self._find_few(shortlist, leg)
         return views
+
+    def _find_few(self, shortlist: Shortlist, leg: Question) -> list[RankView]:
+        """Ranks that could win by their own costs, and those whose share of the prompt need not travel."""
+        views = shortlist.find(leg).views
+        seen = {view.target for view in views}
+        holders = [*leg.find_holders().most, *([leg.query.home] if leg.query.home is not None else ())]
+        more = (target for target in dict.fromkeys(holders) if target not in seen and leg.allows(target))
+        return [*views, *(leg.view(self._standings, target) for target in more)]
 
 
 class _LegChooser:
@@ -133,10 +154,10 @@ class _LegChooser:
 
 
 def _make_pairs(
-    policy: Policy, standings: Standings, fleet: Fleet, *, seed: int, is_exhaustive: bool
+    policy: Policy, standings: Standings, fleet: Fleet, *, seed: int, few_groups: int | None
 ) -> _PairChooser | _LegChooser:
     if isinstance(policy, CacheAffinity):
-        return _PairChooser(policy, standings, fleet, seed=seed, is_exhaustive=is_exhaustive)
+        return _PairChooser(policy, standings, fleet, seed=seed, few_groups=few_groups)
     return _LegChooser(policy, standings, seed=seed)
 
 
