@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from router.config_breaker import BreakerConfig
 from router.config_model import ConfigModel, Count, Port, Seconds, SizeBytes, Text, describe_valid
 from router.config_policy import (
     MAX_TEXT_CHARS,
@@ -28,10 +29,11 @@ from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerCo
 from router.errors import ConfigError
 
 __all__ = [
-    "MAX_TEXT_CHARS", "AdmissionLimit", "CacheConfig", "Coefficients", "EventSource", "EventsMode", "FleetConfig",
-    "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection", "PolicyWeights", "ProbesConfig",
-    "RedisConfig", "SessionsConfig", "ShadowConfig", "TimeoutsConfig", "TokenizerConfig", "WorkerConfig",
-    "build_fleet_config", "describe_schema", "describe_valid", "load_fleet_config",
+    "MAX_TEXT_CHARS", "AdmissionLimit", "BreakerConfig", "CacheConfig", "Coefficients", "EventSource",
+    "EventsMode", "FleetConfig", "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection",
+    "PolicyWeights", "ProbesConfig", "RedisConfig", "SessionsConfig", "ShadowConfig", "TimeoutsConfig",
+    "TokenizerConfig", "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid",
+    "load_fleet_config",
 ]  # fmt: skip
 
 #: Most workers named in an error.
@@ -131,6 +133,7 @@ class FleetConfig(ConfigModel):
     limits: LimitsConfig = LimitsConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
     probes: ProbesConfig = ProbesConfig()
+    breaker: BreakerConfig = BreakerConfig()
     sessions: SessionsConfig = SessionsConfig()
     #: Limits on what workers may have at once; none by default.
     admission: Annotated[tuple[AdmissionLimit, ...], Field(max_length=1_000)] = ()

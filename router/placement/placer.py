@@ -11,43 +11,34 @@ the stimulus does not fit, change nothing and are counted: edges race, and a lat
 
 import copy
 
-import msgspec
-
 from router.placement.attempt import Attempt, predict_step_s, record_decode, record_prefill
 from router.placement.books import Books, Charge
 from router.placement.chooser import Answer, Chooser
 from router.placement.clock import PlacementClock
 from router.placement.decision import Decision, DecisionLog
-from router.placement.eligible import find_full, find_pools, find_refusal
+from router.placement.eligible import Eligible, find_eligible
 from router.placement.explain import explain_choice
 from router.placement.following import Following
 from router.placement.homes import Home, is_broken, mark_chain, name_home
 from router.placement.instructions import REFUSALS, Instruction, Place, Reject, RejectReason
 from router.placement.ledger import Ledger
-from router.placement.pins import Pin
 from router.placement.question import MAX_TOKENS, Inquiry, Question, bound_tokens
 from router.placement.settings import PlacerSettings, StimulusCounts
 from router.placement.shadow import Shadow
 from router.placement.shortlist import BoundedPolicy
-from router.placement.standings import Pool
 from router.placement.stimuli import (
     FirstToken,
     FleetChanged,
-    HomeTold,
     LoadReported,
     Outcome,
     OutputProgressed,
-    PartialTold,
     RequestArrived,
     RequestEnded,
-    StateDropped,
-    StateKept,
-    StateLost,
     Stimulus,
 )
 from router.policy.base import Policy
 from router.policy.prefill import prefill_s
-from wire.ids import RequestId, SessionId, Target
+from wire.ids import RequestId, SessionId
 
 __all__ = ["MAX_TOKENS", "Placer", "PlacerSettings", "StimulusCounts"]
 
@@ -73,6 +64,7 @@ class Placer:
         self.ledger = self._books.ledger
         self.homes = self._books.homes
         self.pins = self._books.pins
+        self.breakers = self._books.breakers
         self.residency = self._books.residency
         self.decisions = DecisionLog(max_decisions=self._settings.max_decisions)
         self.ignored = StimulusCounts()
@@ -126,17 +118,8 @@ class Placer:
                 self._end(stimulus, now_s)
             case FleetChanged():
                 self._change_fleet(stimulus, now_s)
-            case StateKept():
-                self.pins.store(stimulus.name, stimulus.target, now_s)
-            case StateDropped():
-                self.pins.remove(stimulus.name)
-            case StateLost():
-                ranks = (rank.facts.target for rank in self.fleet.ranks())
-                self.pins.forget_targets(target for target in ranks if target.worker == stimulus.worker)
-            case PartialTold():
-                self._books.accept_partial(stimulus.partial, now_s)
-            case HomeTold():
-                self.homes.accept(stimulus.record, now_s)
+            case _:
+                self.ignored.unknown_targets += not self._books.take(stimulus, now_s)
         return ()
 
     # Arrivals
@@ -146,17 +129,17 @@ class Placer:
             reason = RejectReason.DUPLICATE_REQUEST
             return Reject(arrival.request_id, reason, self._refuse(arrival, reason))
         self._books.sweep(now_s)
-        arrival, full = self._leave_out_full(arrival, now_s)
         pin = None if arrival.pin is None else self.pins.find(arrival.pin, now_s)
-        pools, refused = self._find_pools(arrival, full, pin)
-        if refused is not None:
-            decision = self._refuse(arrival, refused)
+        eligible = find_eligible(self._books, self._settings.limits, arrival, pin, now_s)
+        arrival = eligible.arrival
+        if eligible.refused is not None:
+            decision = self._refuse(arrival, eligible.refused)
             self.decisions.store(decision)
-            return Reject(arrival.request_id, refused, decision)
-        question, home = self._ask(arrival, pools, now_s)
+            return Reject(arrival.request_id, eligible.refused, decision)
+        question, home = self._ask(eligible, now_s)
         self._following.arrive(arrival)
         answer = self._chooser.answer(question)
-        decision = self._tell(self._chooser, arrival, question, answer, home)
+        decision = self._tell(self._chooser, eligible, question, answer, home)
         opinion = None if self._shadow is None else self._shadow.judge(question, self.policy, answer)
         if opinion is not None:
             decision = decision.with_shadow(opinion)
@@ -169,34 +152,21 @@ class Placer:
         """The decision that an arrival would get now, every rank spelled out. Charges and remembers nothing."""
         now_s = self.clock.advance(arrival.now_s)
         self._books.sweep(now_s)
-        arrival, full = self._leave_out_full(arrival, now_s)
         pin = None if arrival.pin is None else self.pins.look_up(arrival.pin, now_s)
-        pools, refused = self._find_pools(arrival, full, pin)
-        if refused is not None:
-            return self._refuse(arrival, refused)
-        question, home = self._ask(arrival, pools, now_s)
+        eligible = find_eligible(self._books, self._settings.limits, arrival, pin, now_s)
+        arrival = eligible.arrival
+        if eligible.refused is not None:
+            return self._refuse(arrival, eligible.refused)
+        question, home = self._ask(eligible, now_s)
         # A policy that takes turns must not lose one.
         policy = copy.deepcopy(self.policy)
         Following(policy).arrive(arrival)
         chooser = self._ask_with(policy, is_exhaustive=True)
-        return self._tell(chooser, arrival, question, chooser.answer(question), home)
+        return self._tell(chooser, eligible, question, chooser.answer(question), home)
 
-    def _leave_out_full(self, arrival: RequestArrived, now_s: float) -> tuple[RequestArrived, frozenset[Target]]:
-        """The arrival without the ranks that have as many requests as they may, and these."""
-        if not self._settings.limits:
-            return arrival, frozenset()
-        full = find_full(self._settings.limits, self.fleet, self.ledger, now_s) - arrival.excluded
-        return msgspec.structs.replace(arrival, excluded=arrival.excluded | full), full
-
-    def _find_pools(
-        self, arrival: RequestArrived, full: frozenset[Target], pin: Pin | None
-    ) -> tuple[tuple[Pool, ...], RejectReason | None]:
-        pools = find_pools(self._books.standings.pools, arrival, pin)
-        return pools, None if pools else find_refusal(self.fleet, arrival, pin, full)
-
-    def _ask(self, arrival: RequestArrived, pools: tuple[Pool, ...], now_s: float) -> tuple[Question, Home | None]:
+    def _ask(self, eligible: Eligible, now_s: float) -> tuple[Question, Home | None]:
         """The question, and the session's home whether it counts or not."""
-        books = self._books
+        books, arrival, doubted = self._books, eligible.arrival, eligible.doubted
         books.standings.refresh(now_s)
         session = _name(arrival)
         home = None if session is None else self.homes.look_up(session, now_s)
@@ -206,12 +176,16 @@ class Placer:
             chain_hashes=arrival.chain_hashes,
             block_tokens=arrival.chain_block_tokens,
         )
+        is_cut = is_cut or (home is not None and home.target in doubted)
+        expected = self.residency.find(arrival.chain_hashes, arrival.chain_block_tokens, now_s)
+        if doubted:
+            expected = {target: tokens for target, tokens in expected.items() if target not in doubted}
         question = self._inquiry.ask(
             arrival,
-            pools,
+            eligible.pools,
             home=None if is_cut else home,
             live=None if session is None else books.live.find(session),
-            expected=self.residency.find(arrival.chain_hashes, arrival.chain_block_tokens, now_s),
+            expected=expected,
             mean_live_sessions=len(books.live) / max(1, len(self.fleet)),
             return_rate_per_s=books.live.return_rate_per_s,
             request_work_s=self.fleet.recent.request_work_s,
@@ -222,8 +196,9 @@ class Placer:
         return question, home
 
     def _tell(
-        self, chooser: Chooser, arrival: RequestArrived, question: Question, answer: Answer, home: Home | None
+        self, chooser: Chooser, eligible: Eligible, question: Question, answer: Answer, home: Home | None
     ) -> Decision:
+        arrival, doubted = eligible.arrival, eligible.doubted
         query, choice, view = question.query, answer.choice, answer.view
         unused_home = home.target if home is not None and query.home is None else None
         reason = explain_choice(
@@ -232,6 +207,7 @@ class Placer:
             eligible_count=question.eligible_count,
             unused_home=unused_home,
             can_go_home=question.allows(unused_home),
+            is_failing=unused_home in doubted,
             is_pinned=arrival.pin is not None,
         )
         return Decision(
@@ -329,6 +305,7 @@ class Placer:
         """The load is off: settles or withdraws what rested on the request."""
         attempt = self._attempts.pop(request_id)
         self._following.end(request_id)
+        self.breakers.end(request_id)
         self._books.standings.touch(attempt.target)
         self.decisions.record_outcome(request_id, outcome.value)
         if outcome is Outcome.DONE:

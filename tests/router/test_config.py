@@ -124,7 +124,7 @@ workers:
         (
             ONE + "polcy: {}",
             (
-                "fleet.yaml: polcy: {}: unknown key; did you mean 'policy'? valid here: admission, limits, listen, "
+                "fleet.yaml: polcy: {}: unknown key; did you mean 'policy'? valid here: admission, breaker, limits, listen, "
                 "model, policy, probes, redis, sessions, timeouts, tokenizer, workers"
             ),
         ),
