@@ -17,6 +17,8 @@ from fastapi import FastAPI
 
 from prefix_index import make_index
 from prefix_index.hashing import native_available
+from router.access import OPERATOR, AccessGate, KeyRing
+from router.access.principal import ANONYMOUS
 from router.config import FleetConfig
 from router.config_check import check_policy
 from router.control.audit_metrics import AuditCollector
@@ -27,6 +29,7 @@ from router.control.reload import PolicyFile
 from router.control.routes import build_control_app
 from router.events import EventFeed
 from router.fleet.agreement import Agreement
+from router.guard import Guard
 from router.metrics import RouterMetrics
 from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
@@ -35,6 +38,7 @@ from router.prompt import PromptCatalogue
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
 from router.proxy.upstream import AiohttpUpstream, Exchange, Upstream
+from router.tls import make_worker_context
 from wire.ids import WorkerId
 
 _log = logging.getLogger("dovecote.app")
@@ -54,9 +58,11 @@ class Router:
         self.config = config
         self._clock = clock
         self.metrics = RouterMetrics()
+        worker_tls = make_worker_context(config.worker_tls)
         self.events = EventFeed(
             make_index(name_key=randbits(64)),
             redis_url=None if config.redis is None else config.redis.url,
+            tls=worker_tls,
             on_reconnect=self._report_reconnect,
         )
         self.agreement = Agreement()
@@ -78,8 +84,10 @@ class Router:
             prompts=self.prompts,
             agreement=self.agreement,
             clock=clock,
+            tls=worker_tls,
         )
         self._upstream = _LateUpstream()
+        self._worker_tls = worker_tls
         self.control: FastAPI = build_control_app(
             fleet=self.fleet,
             placer=self.placer,
@@ -93,6 +101,8 @@ class Router:
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
         self._app = HotRoutes(self._proxy_parts(), self.control)
+        self.gate = _make_gate(config, self._app.is_client_path)
+        self.guard = Guard(self._app, self.gate, self.metrics)
         self._show_metrics()
 
     def _show_metrics(self) -> None:
@@ -112,7 +122,7 @@ class Router:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
-        await self._app(scope, receive, send)
+        await self.guard(scope, receive, send)
 
     def _report_reconnect(self, worker: WorkerId) -> None:
         """Carry the feed's word into the event loop, which may have ended."""
@@ -159,7 +169,7 @@ class Router:
             _log.warning("native_module_missing effect='index and hashes run in Python, slowly'")
         self._loop = asyncio.get_running_loop()
         self.events.start()
-        upstream = AiohttpUpstream(connect_s=self.config.timeouts.connect_s)
+        upstream = AiohttpUpstream(connect_s=self.config.timeouts.connect_s, tls=self._worker_tls)
         self._upstream.inner = upstream
         try:
             await self.fleet.start()
@@ -173,6 +183,18 @@ class Router:
             await upstream.close()
             self.prompts.close()
             self.events.stop()
+
+
+def _make_gate(config: FleetConfig, is_client_path: Callable[[str], bool]) -> AccessGate:
+    access = config.access
+    without_keys = OPERATOR if not access.has_keys else ANONYMOUS if access.anonymous else None
+    return AccessGate(
+        KeyRing(key.to_key() for key in access.keys),
+        anonymous=without_keys,
+        is_client_path=is_client_path,
+        open_paths=access.open_paths,
+        has_admin_port=config.listen.admin_port is not None,
+    )
 
 
 def _make_settings(config: FleetConfig) -> PlacerSettings:

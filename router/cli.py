@@ -6,6 +6,7 @@ only when it is called, so that `dovecote --help` needs nothing but this file.
 
 import json
 import os
+import sys
 from importlib.metadata import EntryPoint, PackageNotFoundError, entry_points, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -148,13 +149,19 @@ def serve(  # noqa: PLR0917  (the command line is named, not positional)
     policy: Annotated[str | None, typer.Option(help="Placement policy.")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Folder with tokenizer.json.")] = None,
     log_level: Annotated[str, typer.Option(help="debug, info, warning or error.")] = "info",
+    *,
+    anonymous: Annotated[
+        bool, typer.Option("--anonymous", help="Serve without keys beyond loopback: open to all who reach it.")
+    ] = False,
 ) -> None:
     """Route requests to a fleet of engines."""
     from router.errors import ConfigError  # noqa: PLC0415  (heavy imports stay inside commands)
 
     urls = [*(workers or []), *(more_workers or [])]
     try:
-        fleet = read_config(config, flags_to_values(port, host, urls, policy, tokenizer), os.environ)
+        fleet = read_config(
+            config, flags_to_values(port, host, urls, policy, tokenizer, anonymous=anonymous), os.environ
+        )
     except ConfigError as error:
         typer.echo(f"error: {error.message}", err=True)
         raise typer.Exit(2) from None
@@ -162,7 +169,13 @@ def serve(  # noqa: PLR0917  (the command line is named, not positional)
 
 
 def flags_to_values(
-    port: int | None, host: str | None, workers: list[str], policy: str | None, tokenizer: str | None
+    port: int | None,
+    host: str | None,
+    workers: list[str],
+    policy: str | None,
+    tokenizer: str | None,
+    *,
+    anonymous: bool = False,
 ) -> dict[str, Any]:
     """Flags in the shape of the configuration; absent ones are left out."""
     listen = {name: value for name, value in (("host", host), ("port", port)) if value is not None}
@@ -174,6 +187,8 @@ def flags_to_values(
         values["workers"] = [{"url": url} for url in urls]
     if policy is not None:
         values["policy"] = {"name": policy}
+    if anonymous:
+        values["access"] = {"anonymous": True}
     if tokenizer is not None:
         values["tokenizer"] = {"path": tokenizer}
     return values
@@ -186,14 +201,14 @@ def read_config(path: Path | None, flags: dict[str, Any], environment: Any) -> "
         ConfigError: It cannot be read or used.
     """
     from router.config import build_fleet_config, load_fleet_config  # noqa: PLC0415
-    from router.config_check import read_text, resolve_policy_file  # noqa: PLC0415
+    from router.config_check import read_text, resolve_files  # noqa: PLC0415
     from router.config_sources import COMMAND_LINE  # noqa: PLC0415
 
     if path is None:
         fleet = build_fleet_config({}, COMMAND_LINE, environment, flags)
     else:
         fleet = load_fleet_config(read_text(path), str(path), environment, flags)
-    return resolve_policy_file(fleet, path)
+    return resolve_files(fleet, path)
 
 
 @main.command("check-config")
@@ -220,6 +235,31 @@ def check_config(
             typer.echo(f"error: {error.message}", err=True)
     if not is_good:
         raise typer.Exit(2)
+
+
+@main.command("make-key")
+def print_new_key(
+    name: Annotated[str, typer.Argument(help="Name of the key in logs and metrics.")],
+) -> None:
+    """Draw a key, and print it with the entry for the configuration that knows only its digest."""
+    from router.access.keys import hash_key, make_key  # noqa: PLC0415
+
+    key = make_key()
+    typer.echo(f"# give this to the client; it cannot be shown again\n# {key}")
+    typer.echo(f"- name: {name}\n  hash: {hash_key(key)}")
+
+
+@main.command("hash-key")
+def print_hash() -> None:
+    """Read a key from standard input and print what the configuration holds of it."""
+    from router.access.keys import find_key_problem, hash_key  # noqa: PLC0415
+
+    key = sys.stdin.readline().rstrip("\r\n")
+    problem = find_key_problem(key)
+    if problem is not None:
+        typer.echo(f"error: {problem}", err=True)
+        raise typer.Exit(2)
+    typer.echo(hash_key(key))
 
 
 def print_schema(name: str) -> None:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
+from router.config_access import AccessConfig, is_loopback
 from router.config_breaker import BreakerConfig
 from router.config_model import ConfigModel, Count, Port, Seconds, SizeBytes, Text, describe_valid
 from router.config_policy import (
@@ -24,16 +25,16 @@ from router.config_policy import (
     describe_refusal,
     parse_config_text,
 )
-from router.config_sources import apply_environment, apply_flags, find_origin
+from router.config_sources import apply_environment, apply_flags, find_origin, may_be_secret
+from router.config_tls import ServerTls, WorkerTls
 from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig
 from router.errors import ConfigError
 
 __all__ = [
-    "MAX_TEXT_CHARS", "AdmissionLimit", "BreakerConfig", "CacheConfig", "Coefficients", "EventSource",
+    "MAX_TEXT_CHARS", "AccessConfig", "AdmissionLimit", "BreakerConfig", "CacheConfig", "Coefficients", "EventSource",
     "EventsMode", "FleetConfig", "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection",
     "PolicyWeights", "ProbesConfig", "RedisConfig", "SessionsConfig", "ShadowConfig", "TimeoutsConfig",
-    "TokenizerConfig", "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid",
-    "load_fleet_config",
+    "TokenizerConfig", "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid", "load_fleet_config",
 ]  # fmt: skip
 
 #: Most workers named in an error.
@@ -48,6 +49,13 @@ class ListenConfig(ConfigModel):
     host: Text = "127.0.0.1"
     #: 0 takes a free port and prints it.
     port: Port = 8_080
+    #: A second port, for all that is not a client's: decisions, workers, policy. The first then serves clients, health
+    #: and metrics alone. One port for all where left out.
+    admin_port: Port | None = None
+    #: Address of that port.
+    admin_host: Text = "127.0.0.1"
+    #: None serves plain HTTP.
+    tls: ServerTls | None = None
 
 
 class TokenizerConfig(ConfigModel):
@@ -125,7 +133,9 @@ class FleetConfig(ConfigModel):
     """The whole of `fleet.yaml`."""
 
     listen: ListenConfig = ListenConfig()
+    access: AccessConfig = AccessConfig()
     workers: Annotated[tuple[WorkerConfig, ...], Field(min_length=1, max_length=10_000)]
+    worker_tls: WorkerTls = WorkerTls()
     #: Model name the fleet serves; None takes what the workers say.
     model: Text | None = None
     tokenizer: TokenizerConfig | None = None
@@ -139,6 +149,21 @@ class FleetConfig(ConfigModel):
     admission: Annotated[tuple[AdmissionLimit, ...], Field(max_length=1_000)] = ()
     #: None reads every sidecar's own event sockets.
     redis: RedisConfig | None = None
+
+    @model_validator(mode="after")
+    def _closed_to_the_network(self) -> Self:
+        hosts = {"host": self.listen.host}
+        if self.listen.admin_port is not None:
+            hosts["admin_host"] = self.listen.admin_host
+        open_to = [key for key, host in hosts.items() if not is_loopback(host)]
+        if self.access.has_keys or self.access.anonymous or not open_to:
+            return self
+        problem = (
+            "whoever reaches this address could use and change everything: give access.keys or access.keys_file "
+            "(`dovecote make-key` makes one), or say access.anonymous: true (--anonymous) where the network is closed"
+        )
+        told = {"key": f"listen.{open_to[0]}", "value": hosts[open_to[0]], "problem": problem}
+        raise PydanticCustomError("open_to_all", "{problem}", told)
 
     @model_validator(mode="after")
     def _workers_differ(self) -> Self:
@@ -211,8 +236,10 @@ def build_fleet_config(
 
 
 def _describe(detail: ErrorDetails) -> tuple[list[str], object, str, bool]:
-    """As `describe_refusal`; a fleet without workers is told how to name one."""
+    """As `describe_refusal`, without what may be secret; a fleet without workers is told how to name one."""
     path, value, problem, shows_value = describe_refusal(detail)
+    if may_be_secret(".".join(path)):
+        return path, None, problem, False
     if path == ["workers"] and detail["type"] in {"missing", "too_short"}:
         return path, None, NO_WORKER, False
     return path, value, problem, shows_value

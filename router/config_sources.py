@@ -4,6 +4,7 @@ Lays one source over the other as plain values. A mistake is told of the source 
 it can be corrected there: a key of the file, a variable, a flag's key.
 """
 
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -12,6 +13,8 @@ from router.yaml_text import YamlError, parse_yaml
 
 #: Environment variables that start so override the file.
 ENVIRONMENT_PREFIX = "DOVECOTE__"
+#: Keys whose wrong values are not shown: they may be secrets, right or in the wrong place.
+_SECRET_KEY = re.compile(r"key|secret|password|token(?!ize|s)|authorization|\baccess\b|__access__", re.IGNORECASE)
 #: Named in errors about flags.
 COMMAND_LINE = "command line"
 
@@ -34,6 +37,11 @@ def apply_flags(data: Mapping[Any, Any], flags: Mapping[str, Any]) -> dict[Any, 
         base = merged.get(section)
         merged[section] = {**base, **value} if isinstance(value, Mapping) and isinstance(base, Mapping) else value
     return merged
+
+
+def may_be_secret(name: str) -> bool:
+    """Whether the value at a key path or of a variable is not to be shown."""
+    return _SECRET_KEY.search(name) is not None
 
 
 def find_origin(
@@ -71,7 +79,9 @@ def _parse_value(name: str, text: str) -> object:
         return parse_yaml(text)
     except YamlError as error:
         problem = f"no valid YAML: {error.problem}"
-        raise ConfigError(file_name="environment", key_path=name, value=text, problem=problem) from error
+        raise ConfigError(
+            file_name="environment", key_path=name, value=text, problem=problem, shows_value=not may_be_secret(name)
+        ) from error
 
 
 def _set_path(node: object, path: list[str], value: object, name: str) -> object:
@@ -85,4 +95,6 @@ def _set_path(node: object, path: list[str], value: object, name: str) -> object
         place = int(key)
         return [*node[:place], _set_path(node[place], rest, value, name), *node[place + 1 :]]
     problem = f"there is nothing at {key!r} to override"
-    raise ConfigError(file_name="environment", key_path=name, value=value, problem=problem)
+    raise ConfigError(
+        file_name="environment", key_path=name, value=value, problem=problem, shows_value=not may_be_secret(name)
+    )

@@ -9,6 +9,10 @@
     │   ├── DuplicateRequestError     409 duplicate_request
     │   ├── UnknownStateError         404 state_not_found
     │   └── LostStateError            410 state_lost
+    ├── AccessError                   401 invalid_key
+    │   ├── MissingKeyError           401 missing_key
+    │   ├── ForbiddenError            403 forbidden
+    │   └── ModelForbiddenError       403 model_forbidden
     ├── FleetError                    503 no_worker            always with Retry-After
     │   ├── AllUnhealthyError         503 all_unhealthy
     │   ├── OverloadedError           503 overloaded
@@ -152,6 +156,39 @@ class LostStateError(RequestError):
 
     status_code = 410
     code = "state_lost"
+
+
+class AccessError(DovecoteError):
+    """The call brings a key that is none of the router's."""
+
+    status_code = 401
+    error_type = "authentication_error"
+    code = "invalid_key"
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """How a key is brought."""
+        return {"www-authenticate": "Bearer"} if self.status_code == 401 else {}
+
+
+class MissingKeyError(AccessError):
+    """The call brings no key, and needs one."""
+
+    code = "missing_key"
+
+
+class ForbiddenError(AccessError):
+    """The key is good, and not for what was asked."""
+
+    status_code = 403
+    error_type = "permission_error"
+    code = "forbidden"
+
+
+class ModelForbiddenError(ForbiddenError):
+    """The key is not for this model."""
+
+    code = "model_forbidden"
 
 
 class FleetError(DovecoteError):

@@ -7,6 +7,7 @@ charged at once; one that comes back is read anew and starts without credit.
 import asyncio
 import contextlib
 import logging
+import ssl
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -61,8 +62,10 @@ class FleetWatch:
         agreement: Agreement | None = None,
         clock: Callable[[], float] = time.monotonic,
         parity_every_requests: int = PARITY_EVERY_REQUESTS,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._config = config
+        self._tls = tls
         self._parity_every_requests = parity_every_requests
         self._placer = placer
         self._events = events
@@ -87,7 +90,9 @@ class FleetWatch:
     async def start(self) -> None:
         """Probe every worker once, then go on in the background."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=3.0)
-        self._client = httpx.AsyncClient(limits=limits, trust_env=False, follow_redirects=False)
+        self._client = httpx.AsyncClient(
+            limits=limits, trust_env=False, follow_redirects=False, verify=self._tls or True
+        )
         self._urgent = {worker: asyncio.Event() for worker in self.workers}
         await asyncio.gather(*(self._probe(worker, 0) for worker in self.workers.values()))
         self._tell_placement()

@@ -1,8 +1,9 @@
 """How fast the fleet and each of its workers really are: measured seconds over predicted ones, from single requests.
 
-    seconds = fleet ratio * worker ratio * (linear + attention ratio * attention)
+    prefill = fleet ratio * worker ratio * (linear + attention ratio * attention)
+    decode step = fleet ratio * worker ratio * (base + context ratio * context)
 
-Each ratio is learned as a logarithm, bounded and deaf to single outliers. A worker's own ratio counts by how many
+Each ratio is bounded and deaf to single outliers. A worker's own ratio counts by how many
 measurements it rests on and how old these are, else the fleet's does: a worker that was priced too dear gets no
 requests that could tell, so time must give it another chance.
 """
@@ -23,6 +24,8 @@ SLOWEST_LEARNING_RATIO = 0.05
 PRIOR_MEASUREMENTS = 16.0
 #: Seconds in which a worker's measurements lose all but 1/e of their weight.
 FORGET_S = 300.0
+#: The context's ratio is told to views once it is off by this logarithm (22%): they are all made anew then.
+CONTEXT_LOG_STEP = 0.2
 #: Workers' ratios go in steps of this logarithm (6%), so that ranks alike in everything stay alike.
 LOG_STEP = 1 / 16
 
@@ -87,11 +90,73 @@ class AttentionPace:
         self._usual_share += SLOWEST_LEARNING_RATIO * (attention_share - self._usual_share)
 
 
+class StepPace:
+    """Pace of generating: what a step takes, and what of it grows with the tokens attended to, told apart by fit.
+
+        measured = ratio * (base + context ratio * context)
+
+    Least squares over the last hundred answers or so, each in units of what is predicted of it, on the share of that
+    which is context. Where the shares hardly differ the two parts cannot be told apart, and both are scaled alike: that
+    is what the fit is drawn to.
+    """
+
+    #: The ratio stays within 1/64 and 64; the context's, relative to it, within 1/64 and 8.
+    MAX_CONTEXT_RATIO = 8.0
+    #: Answers that it remembers, on average.
+    MEMORY = 100.0
+    #: Weight of scaling both alike, in squares of the share.
+    PRIOR = 0.1
+
+    def __init__(self) -> None:
+        self._weight = self._x = self._y = self._xx = self._xy = 0.0
+        #: Measured over predicted seconds of a step, its context left out.
+        self.ratio = 1.0
+        #: The same of what the context adds, relative to the other.
+        self.context_ratio = 1.0
+
+    def predict_s(self, base_s: float, context_s: float) -> float:
+        """Seconds of a step for which the coefficients say so much."""
+        return self.ratio * (base_s + self.context_ratio * context_s)
+
+    def record(self, *, base_s: float, context_s: float, measured_s: float) -> None:
+        """Takes the mean step of one answer in; what is no time is passed over.
+
+        Args:
+            base_s: Predicted seconds of a step without any context, without any ratio.
+            context_s: Predicted seconds that its context adds.
+            measured_s: Seconds it took.
+        """
+        predicted_s = base_s + context_s
+        if not (base_s >= 0 and context_s >= 0 and 0 < predicted_s < math.inf and 0 < measured_s < math.inf):
+            return
+        x, kept = context_s / predicted_s, 1.0 - 1.0 / self.MEMORY
+        usual = math.log(self.ratio * (1.0 - x + self.context_ratio * x))
+        bound = MAX_LOG_STEP if self._weight > 4 else 2 * MAX_LOG_RATIO
+        y = math.exp(usual + min(max(math.log(measured_s) - math.log(predicted_s) - usual, -bound), bound))
+        self._weight = kept * self._weight + 1.0
+        self._x, self._y = kept * self._x + x, kept * self._y + y
+        self._xx, self._xy = kept * self._xx + x * x, kept * self._xy + x * y
+        self._fit()
+
+    def _fit(self) -> None:
+        mean_x, mean_y = self._x / self._weight, self._y / self._weight
+        variance = max(0.0, self._xx - self._x * mean_x)
+        slope = (self._xy - self._x * mean_y) / (variance + self.PRIOR)
+        base = mean_y - slope * mean_x
+        relative = 1.0 + slope / base if base > 0 else self.MAX_CONTEXT_RATIO
+        self.context_ratio = min(max(relative, math.exp(-MAX_LOG_RATIO)), self.MAX_CONTEXT_RATIO)
+        # As with `Pace`, the first answer takes it half-way.
+        log_ratio = math.log(mean_y / (1.0 - mean_x + self.context_ratio * mean_x))
+        log_ratio *= self._weight / (self._weight + 1.0)
+        self.ratio = math.exp(min(max(log_ratio, -MAX_LOG_RATIO), MAX_LOG_RATIO))
+
+
 class WorkerRatios(msgspec.Struct, frozen=True):
-    """A worker's pace relative to the fleet's."""
+    """A worker's pace relative to the fleet's; what its context adds to a step, relative to what is predicted."""
 
     prefill: float = 1.0
     decode: float = 1.0
+    context: float = 1.0
 
 
 AS_THE_FLEET = WorkerRatios()
@@ -130,10 +195,21 @@ class WorkerPaces:
         self._prefill: dict[WorkerId, _Offset] = {}
         self._decode: dict[WorkerId, _Offset] = {}
         self._ratios: dict[WorkerId, WorkerRatios] = {}
+        self._usual = AS_THE_FLEET
 
     def find(self, worker: WorkerId) -> WorkerRatios:
         """As of the last `refresh`."""
-        return self._ratios.get(worker, AS_THE_FLEET)
+        return self._ratios.get(worker, self._usual)
+
+    def change_context(self, ratio: float) -> bool:
+        """Takes the fleet's context ratio over where it is far from the one in use; whether it was."""
+        if abs(math.log(ratio / self._usual.context)) <= CONTEXT_LOG_STEP:
+            return False
+        self._usual = WorkerRatios(context=ratio)
+        self._ratios = {
+            worker: msgspec.structs.replace(ratios, context=ratio) for worker, ratios in self._ratios.items()
+        }
+        return True
 
     @property
     def least_prefill_ratio(self) -> float:
@@ -156,8 +232,9 @@ class WorkerPaces:
             ratios = WorkerRatios(
                 1.0 if prefill is None else prefill.find_ratio(now_s),
                 1.0 if decode is None else decode.find_ratio(now_s),
+                self._usual.context,
             )
-            if ratios != self._ratios.get(worker, AS_THE_FLEET):
+            if ratios != self.find(worker):
                 self._ratios[worker] = ratios
                 changed.append(worker)
         return sorted(changed)

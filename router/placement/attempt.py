@@ -3,17 +3,26 @@
 import msgspec
 
 from router.config_policy import Coefficients
-from router.fleet.pace import AttentionPace, Pace, WorkerPaces
+from router.fleet.pace import AttentionPace, Pace, StepPace, WorkerPaces
 from router.placement.homes import ChainMark
 from router.placement.ledger import RankTotals
 from router.policy.prefill import prefill_s
-from router.policy.steps import added_step_s
+from router.policy.steps import attended_s
 from wire.ids import SessionId, Target
 
 #: Fewer uncached tokens than this are over too quickly to tell the speed of prefill from fixed costs.
 MIN_MEASURED_TOKENS = 256
 #: Fewer tokens of output than this tell nothing of the time between them.
 MIN_MEASURED_OUTPUT = 16
+
+
+class StepParts(msgspec.Struct, frozen=True):
+    """A step of generating as the coefficients predict it, without any measured ratio."""
+
+    #: Without any context, seconds.
+    base_s: float = 0.0
+    #: What the context adds, seconds.
+    context_s: float = 0.0
 
 
 class Attempt(msgspec.Struct, kw_only=True):
@@ -35,8 +44,8 @@ class Attempt(msgspec.Struct, kw_only=True):
     #: Its prompt half-way, for the next turn.
     mark: ChainMark | None = None
     first_token_at_s: float | None = None
-    #: Seconds between tokens predicted for it when it began to generate, without any measured ratio.
-    predicted_step_s: float = 0.0
+    #: A step on its rank when it began to generate.
+    first_step: StepParts = StepParts()
 
 
 class Paces(msgspec.Struct):
@@ -44,7 +53,7 @@ class Paces(msgspec.Struct):
 
     prefill: Pace = msgspec.field(default_factory=Pace)
     attention: AttentionPace = msgspec.field(default_factory=AttentionPace)
-    decode: Pace = msgspec.field(default_factory=Pace)
+    decode: StepPace = msgspec.field(default_factory=StepPace)
     workers: WorkerPaces = msgspec.field(default_factory=WorkerPaces)
 
 
@@ -69,16 +78,21 @@ def record_prefill(
     )
 
 
-def predict_step_s(totals: RankTotals, capacity_tokens: int | None, costs: Coefficients) -> float:
-    """Seconds between two tokens on a rank that generates for the requests summed in `totals`."""
-    return costs.decode_step_s + added_step_s(totals.decoding_requests, totals.context_tokens, capacity_tokens, costs)
+def predict_step(totals: RankTotals, capacity_tokens: int | None, costs: Coefficients) -> StepParts:
+    """The time between two tokens on a rank that generates for the requests summed in `totals`."""
+    return StepParts(
+        costs.decode_step_s + costs.decode_s_per_request * totals.decoding_requests,
+        attended_s(totals.context_tokens, capacity_tokens, costs),
+    )
 
 
-def record_decode(paces: Paces, attempt: Attempt, *, output_tokens: int, now_s: float) -> None:
-    """The answer is complete: learns the time between tokens."""
+def record_decode(paces: Paces, attempt: Attempt, *, last_step: StepParts, output_tokens: int, now_s: float) -> None:
+    """The answer is complete: learns the time between tokens, from what a step was when it began and when it ended."""
     if attempt.first_token_at_s is None or output_tokens < MIN_MEASURED_OUTPUT:
         return
     measured_s = (now_s - attempt.first_token_at_s) / (output_tokens - 1)
-    paces.decode.record(predicted_s=attempt.predicted_step_s, measured_s=measured_s)
-    predicted_s = attempt.predicted_step_s * paces.decode.ratio
+    base_s = (attempt.first_step.base_s + last_step.base_s) / 2
+    context_s = (attempt.first_step.context_s + last_step.context_s) / 2
+    paces.decode.record(base_s=base_s, context_s=context_s, measured_s=measured_s)
+    predicted_s = paces.decode.predict_s(base_s, context_s)
     paces.workers.record_decode(attempt.target.worker, predicted_s=predicted_s, measured_s=measured_s, now_s=now_s)

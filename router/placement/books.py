@@ -218,9 +218,10 @@ class Books:
         self.breakers.sweep(self.fleet.__contains__, now_s)
         for target in self.ledger.expire(now_s):
             self.standings.touch(target)
+        are_all_changed = self.paces.workers.change_context(self.paces.decode.context_ratio)
         changed = frozenset(self.paces.workers.refresh(now_s))
-        for rank in self.fleet.ranks() if changed else ():
-            if rank.facts.target.worker in changed:
+        for rank in self.fleet.ranks() if changed or are_all_changed else ():
+            if are_all_changed or rank.facts.target.worker in changed:
                 self.standings.touch(rank.facts.target)
 
     def check_invariants(self) -> None:

@@ -11,7 +11,7 @@ the stimulus does not fit, change nothing and are counted: edges race, and a lat
 
 import copy
 
-from router.placement.attempt import Attempt, predict_step_s, record_decode, record_prefill
+from router.placement.attempt import Attempt, StepParts, predict_step, record_decode, record_prefill
 from router.placement.books import Books, Charge
 from router.placement.chooser import Answer, Chooser
 from router.placement.clock import PlacementClock
@@ -273,15 +273,18 @@ class Placer:
         books, target = self._books, attempt.target
         books.standings.touch(target)
         attempt.first_token_at_s = now_s
-        rank = self.fleet.find(target)
-        capacity_tokens = None if rank is None else rank.find_capacity_tokens()
-        attempt.predicted_step_s = predict_step_s(self.ledger.totals(target, now_s), capacity_tokens, self._costs)
+        attempt.first_step = self._predict_step(target, now_s)
         if self._settings.learn_pace:
             record_prefill(books.paces, attempt, cached_tokens=token.cached_tokens, now_s=now_s, costs=self._costs)
         self.residency.confirm(token.request_id, now_s)
         self.decisions.record_first_token(token.request_id, max(0.0, now_s - attempt.decided_at_s))
         self._record_cached(token.request_id, attempt, token.cached_tokens)
         books.settle(attempt, now_s)
+
+    def _predict_step(self, target: Target, now_s: float) -> StepParts:
+        rank = self.fleet.find(target)
+        capacity_tokens = None if rank is None else rank.find_capacity_tokens()
+        return predict_step(self.ledger.totals(target, now_s), capacity_tokens, self._costs)
 
     def _progress(self, progress: OutputProgressed) -> None:
         if not self.ledger.record_output(progress.request_id, min(progress.output_tokens, MAX_TOKENS)):
@@ -290,6 +293,8 @@ class Placer:
         self._books.standings.touch(self._attempts[progress.request_id].target)
 
     def _end(self, end: RequestEnded, now_s: float) -> None:
+        running = self._attempts.get(end.request_id)
+        last_step = StepParts() if running is None else self._predict_step(running.target, now_s)
         if self.ledger.release(end.request_id, now_s) is None:
             self.ignored.late += 1
             return
@@ -299,7 +304,7 @@ class Placer:
             return
         self.ledger.outputs.record(end.output_tokens)
         if self._settings.learn_pace:
-            record_decode(self._books.paces, attempt, output_tokens=end.output_tokens, now_s=now_s)
+            record_decode(self._books.paces, attempt, last_step=last_step, output_tokens=end.output_tokens, now_s=now_s)
 
     def _close(self, request_id: RequestId, outcome: Outcome, now_s: float) -> Attempt:
         """The load is off: settles or withdraws what rested on the request."""

@@ -111,6 +111,7 @@ def build_view(
         busy_ratio=round(share.busy_ratio * RATIO_STEPS) / RATIO_STEPS,
         prefill_ratio=ratios.prefill,
         decode_ratio=ratios.decode,
+        context_ratio=ratios.context,
         links=rank.facts.links,
     )
 

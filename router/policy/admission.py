@@ -42,6 +42,6 @@ class AdmissionTerm:
         left_tokens = (rank.remaining_output_tokens + waiting * output_tokens) / rank.open_requests
         costs = self._coefficients
         step_s = costs.decode_step_s + added_step_s(
-            rank.decoding_requests, rank.context_tokens, rank.capacity_tokens, costs
+            rank.decoding_requests, rank.context_tokens, rank.capacity_tokens, costs, rank.context_ratio
         )
         return rank.decode_ratio * left_tokens * step_s * missing_tokens / rank.open_tokens

@@ -110,6 +110,8 @@ class RankView(msgspec.Struct, frozen=True, kw_only=True):
     #: Measured prefill seconds of this worker over the fleet's, and the same for the time between tokens.
     prefill_ratio: float = 1.0
     decode_ratio: float = 1.0
+    #: Measured seconds that context adds to a step over predicted ones, relative to the rest of the step.
+    context_ratio: float = 1.0
     #: Ways to serve the prompt there, where more than its device cache counts; empty elsewhere.
     options: tuple[ReuseOption, ...] = ()
     #: How fast it reads its other tiers.

@@ -38,5 +38,5 @@ class DecodeTerm:
     def _slow_down_s(self, rank: RankView, prompt_tokens: int) -> float:
         attended = rank.joint_context_tokens + prompt_tokens * rank.joint_output_tokens
         request_s = 2 * self._coefficients.decode_s_per_request * rank.joint_output_tokens
-        attended_s = attended * context_token_s(rank.capacity_tokens, self._coefficients)
+        attended_s = attended * context_token_s(rank.capacity_tokens, self._coefficients, rank.context_ratio)
         return rank.decode_ratio * (request_s + attended_s)

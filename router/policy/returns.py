@@ -33,6 +33,7 @@ class ReturnsTerm:
         pace = query.decode_ratio * rank.decode_ratio
         generating_s = query.expected_output_tokens * pace * costs.decode_step_s
         met_ratio = (1.0 - math.exp(-query.return_rate_per_s * generating_s)) / 2
-        attended_s = (tokens + sessions * query.prompt_tokens) * context_token_s(rank.capacity_tokens, costs)
+        token_s = context_token_s(rank.capacity_tokens, costs, rank.context_ratio)
+        attended_s = (tokens + sessions * query.prompt_tokens) * token_s
         request_s = 2 * costs.decode_s_per_request * sessions
         return pace * met_ratio * query.joint_output_tokens * (request_s + attended_s)

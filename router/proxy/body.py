@@ -1,23 +1,19 @@
-"""A request body: received up to a limit, checked and decoded once, forwarded as the bytes it came in.
+"""A request body: checked and decoded once, forwarded as the bytes it came in.
 
 Only the members that routing needs are decoded; all others are looked over for syntax and pass untouched.
 Every defect of the client's JSON is a `RequestError` that says what is wrong, never a fault of the router.
 """
 
-from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 
 import msgspec
 
-from router.errors import BodyTooLargeError, RequestError
+from router.errors import RequestError
 from router.prompt import PromptInput
 from router.proxy import splice
 from router.proxy.api import PROMPT_FIELDS, Api
 from router.proxy.kept import check_id, name_response, name_session
 from router.proxy.known_bodies import KnownBodies
-
-Message = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[Message]]
 
 #: Fields that belong to the router: a rank or a prefill/decode pairing is not the client's to choose.
 ROUTED_FIELDS = ("routed_dp_rank", "data_parallel_rank")
@@ -36,32 +32,6 @@ _OUTPUT_FIELDS = {
     Api.RESPONSE: ("max_output_tokens",),
 }
 _USAGE_WANTED = b'{"include_usage":true}'
-
-
-class ClientGoneError(Exception):
-    """The client closed the connection before its request was complete."""
-
-
-async def receive_body(receive: Receive, limit_bytes: int) -> bytes:
-    """The whole body.
-
-    Raises:
-        BodyTooLargeError: It is longer than `limit_bytes`; the rest is not read.
-        ClientGoneError: The client left.
-    """
-    pieces: list[bytes] = []
-    size_bytes = 0
-    while True:
-        message = await receive()
-        if message["type"] == "http.disconnect":
-            raise ClientGoneError
-        piece = message.get("body", b"")
-        size_bytes += len(piece)
-        if size_bytes > limit_bytes:
-            raise BodyTooLargeError(f"the body is longer than the limit of {limit_bytes} bytes")
-        pieces.append(piece)
-        if not message.get("more_body", False):
-            return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
 class RequestBody:

@@ -26,12 +26,11 @@ from router.metrics import RequestOutcome
 from router.placement.stimuli import Outcome, TargetJudged
 from router.proxy import respond
 from router.proxy.attempt import Attempt, RunningRequests
-from router.proxy.body import ClientGoneError, Receive, receive_body
+from router.proxy.client import Client, ClientGoneError
 from router.proxy.headers import Headers, HeadersTooLargeError, check_header_size, find_header, request_headers
 from router.proxy.interrupt import InterruptedExchange, Interruption
 from router.proxy.ports import ProxyParts
 from router.proxy.relay import Relay
-from router.proxy.respond import Send
 from router.proxy.sse import encode_event
 from router.proxy.upstream import Exchange
 from router.proxy.verdicts import FULL_STATUSES, judge_error, judge_status, read_retry_after_s
@@ -50,15 +49,14 @@ SLOW_CLIENT_S = 2.0
 class Call:
     """One call: what came with it, and what has become of it."""
 
-    def __init__(self, parts: ProxyParts, running: RunningRequests, scope: Scope, receive: Receive, send: Send) -> None:
+    def __init__(self, parts: ProxyParts, running: RunningRequests, scope: Scope, client: Client) -> None:
         self.parts = parts
         self.running = running
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query: bytes = scope.get("query_string", b"")
         self.headers: Headers = list(scope["headers"])
-        self.receive = receive
-        self.send = send
+        self.client = client
         self.arrived_s = parts.clock()
         self.request_id = self._choose_id()
         #: The router's own lines of the answer.
@@ -101,7 +99,7 @@ class Call:
             DovecoteError: Header lines or body are too long, or it is compressed.
             ClientGoneError: The client left.
         """
-        return await read_limited(self.headers, self.receive, self.parts.limits.body_bytes)
+        return await read_limited(self.headers, self.client, self.parts.limits.body_bytes)
 
     def forward_headers(self, target: Target) -> Headers:
         """Lines for the worker that serves it, which the answer will name."""
@@ -194,9 +192,9 @@ class Call:
 
     async def _tell(self, error: DovecoteError) -> None:
         if self.relay is None or not self.relay.has_started:
-            await respond.send_error(self.send, error, self.own_headers)
+            await respond.send_error(self.client, error, self.own_headers)
         elif self.relay.is_stream:
-            await respond.send_end(self.send, encode_event(respond.encode_error(error)))
+            await respond.send_end(self.client, encode_event(respond.encode_error(error)))
 
     async def _stop(self, cause: Interruption) -> RequestOutcome:
         if cause is Interruption.TIMED_OUT:
@@ -228,7 +226,7 @@ def read_request_id(headers: Headers) -> RequestId | None:
     return RequestId(said.decode()) if said is not None and _REQUEST_ID.fullmatch(said) else None
 
 
-async def read_limited(headers: Headers, receive: Receive, limit_bytes: int) -> bytes:
+async def read_limited(headers: Headers, client: Client, limit_bytes: int) -> bytes:
     """The body of a call whose header lines are within their limits.
 
     Raises:
@@ -238,7 +236,7 @@ async def read_limited(headers: Headers, receive: Receive, limit_bytes: int) -> 
     check_header_size(headers)
     if find_header(headers, b"content-encoding") not in {None, b"identity"}:
         raise UnsupportedEncodingError("compressed bodies are not taken; send the JSON as it is")
-    return await receive_body(receive, limit_bytes)
+    return await client.receive_body(limit_bytes)
 
 
 class UnsupportedEncodingError(DovecoteError):

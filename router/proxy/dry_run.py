@@ -18,11 +18,11 @@ from router.placement.stimuli import RequestArrived
 from router.proxy import respond
 from router.proxy.api import PROMPT_FIELDS, Api
 from router.proxy.asked import arrive, check_model, prepare
-from router.proxy.body import ClientGoneError, Receive, RequestBody, decode_members
+from router.proxy.body import RequestBody, decode_members
 from router.proxy.call import Scope, read_limited, read_request_id
+from router.proxy.client import Client, ClientGoneError
 from router.proxy.headers import Headers
 from router.proxy.ports import ProxyParts
-from router.proxy.respond import Send
 from wire.ids import RequestId, SessionId, Target, WorkerId
 
 _log = logging.getLogger("dovecote.proxy")
@@ -65,20 +65,20 @@ class ExplainRequest(ConfigModel):
         )
 
 
-async def serve_dry_run(parts: ProxyParts, scope: Scope, receive: Receive, send: Send) -> None:
-    """One ASGI call; a request that would be refused for want of a rank is a decision too, without a target."""
+async def serve_dry_run(parts: ProxyParts, scope: Scope, client: Client) -> None:
+    """One call; a request that would be refused for want of a rank is a decision too, without a target."""
     headers: Headers = list(scope["headers"])
     try:
-        told = await _explain(parts, headers, await read_limited(headers, receive, parts.limits.body_bytes))
-        await respond.send_whole(send, 200, [(b"content-type", b"application/json")], msgspec.json.encode(told))
+        told = await _explain(parts, headers, await read_limited(headers, client, parts.limits.body_bytes))
+        await respond.send_whole(client, 200, [(b"content-type", b"application/json")], msgspec.json.encode(told))
     except ClientGoneError:
         return
     except DovecoteError as error:
-        await respond.send_error(send, error, {})
+        await respond.send_error(client, error, {})
     except Exception:  # noqa: BLE001
         # Our own defect: the client still gets an answer, and the log the story.
         _log.exception("dry_run_failed")
-        await respond.send_error(send, DovecoteError("the router failed on this request"), {})
+        await respond.send_error(client, DovecoteError("the router failed on this request"), {})
 
 
 async def _explain(parts: ProxyParts, headers: Headers, data: bytes) -> dict[str, Any]:

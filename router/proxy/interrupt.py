@@ -1,16 +1,19 @@
 """Stops a running exchange when its client leaves or a phase takes too long.
 
-The watch listens on the ASGI `receive` channel beside the task that serves the request, and keeps a timer for each
-limit. When one strikes it notes why and cancels that task, which then cleans up in one place. One owner, one task.
+The watch is told by the client's end that it left, and keeps one timer for all limits. When something strikes it notes
+why and cancels the task that serves the request, which then cleans up in one place. One owner, one task.
 """
 
 import asyncio
-from contextlib import suppress
+import math
 from enum import StrEnum
 from types import TracebackType
 from typing import Self
 
-from router.proxy.body import Receive
+from router.proxy.client import Client
+
+#: A timer that strikes this much too early has struck: clocks of event loops count milliseconds.
+_TICK_S = 0.001
 
 
 class Interruption(StrEnum):
@@ -33,31 +36,30 @@ class InterruptedExchange(Exception):  # noqa: N818  (what happened, not whose f
 class ExchangeWatch:
     """Context around the serving of one request, entered after its body was received."""
 
-    def __init__(self, receive: Receive) -> None:
-        self._receive = receive
+    def __init__(self, client: Client) -> None:
+        self._client = client
         self._loop = asyncio.get_running_loop()
         self._task = asyncio.current_task()
-        self._listener: asyncio.Task[None] | None = None
+        self._is_over = False
         self._timer: asyncio.TimerHandle | None = None
-        self._whole_timer: asyncio.TimerHandle | None = None
-        self._limit_s = 0.0
+        self._due_s = math.inf
+        self._limit_s = math.inf
+        self._whole_until_s = math.inf
         self._touched_s = 0.0
         #: Set once, by the first thing that strikes.
         self.cause: Interruption | None = None
 
     async def __aenter__(self) -> Self:
-        self._listener = self._loop.create_task(self._listen())
+        self._client.watch(self._lose_client)
         return self
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for timer in (self._timer, self._whole_timer):
-            if timer is not None:
-                timer.cancel()
-        listener, self._listener = self._listener, None
-        if listener is not None:
-            listener.cancel()
+        self._is_over = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._client.unwatch()
         if kind is asyncio.CancelledError and self.cause is not None and self._task is not None:
             self._task.uncancel()
             raise InterruptedExchange(self.cause) from None
@@ -66,32 +68,39 @@ class ExchangeWatch:
         """Allow this long from now, and again from each `touch`."""
         self._limit_s = limit_s
         self.touch()
-        if self._timer is not None:
-            self._timer.cancel()
-        self._timer = self._loop.call_later(limit_s, self._check)
+        self._arm(self._touched_s + limit_s)
 
     def limit_whole(self, limit_s: float) -> None:
         """Allow this long from now in all, whatever arrives; called once."""
-        self._whole_timer = self._loop.call_later(limit_s, self._strike, Interruption.TOO_LONG)
+        self._whole_until_s = self._loop.time() + limit_s
+        self._arm(self._whole_until_s)
 
     def touch(self) -> None:
         """Something arrived. Cost: one clock reading; the timer is not moved."""
         self._touched_s = self._loop.time()
 
+    def _arm(self, due_s: float) -> None:
+        """Look at the limits then, or before: a timer that comes too early looks, and is set anew."""
+        if due_s < self._due_s:
+            if self._timer is not None:
+                self._timer.cancel()
+            self._due_s = due_s
+            self._timer = self._loop.call_at(due_s, self._check)
+
     def _check(self) -> None:
-        left_s = self._touched_s + self._limit_s - self._loop.time()
-        if left_s <= 0:
+        now_s, phase_until_s = self._loop.time() + _TICK_S, self._touched_s + self._limit_s
+        self._due_s = math.inf
+        if now_s >= self._whole_until_s:
+            self._strike(Interruption.TOO_LONG)
+        elif now_s >= phase_until_s:
             self._strike(Interruption.TIMED_OUT)
         else:
-            self._timer = self._loop.call_later(left_s, self._check)
+            self._arm(min(self._whole_until_s, phase_until_s))
 
-    async def _listen(self) -> None:
-        with suppress(asyncio.CancelledError):
-            while (await self._receive())["type"] != "http.disconnect":
-                continue
-            self._strike(Interruption.CLIENT_GONE)
+    def _lose_client(self) -> None:
+        self._strike(Interruption.CLIENT_GONE)
 
     def _strike(self, cause: Interruption) -> None:
-        if self._listener is not None and self.cause is None and self._task is not None:
+        if not self._is_over and self.cause is None and self._task is not None:
             self.cause = cause
             self._task.cancel()

@@ -83,7 +83,7 @@ class OpenSession:
             if session_id is not None:
                 attempt.keep(name_session(session_id))
 
-        async with ExchangeWatch(self._call.receive) as watch:
+        async with ExchangeWatch(self._call.client) as watch:
             limit(watch, self._parts)
             exchange = await self._call.open_placed(attempt, forwarded)
             relayed = await carry(self._call, exchange, attempt, watch, see)
@@ -126,7 +126,7 @@ class UseKept:
     async def serve(self) -> RequestOutcome:
         """Serve it; see `Call.run` for what is raised."""
         target = self._find()
-        async with ExchangeWatch(self._call.receive) as watch:
+        async with ExchangeWatch(self._call.client) as watch:
             limit(watch, self._parts)
             exchange = await self._open(target)
             relayed = await carry(self._call, exchange, _Bystander(), watch, self._see)
@@ -213,7 +213,7 @@ async def carry(
     """Carry an answer back as it is, and close the exchange."""
     try:
         limits = call.parts.limits
-        call.relay = Relay(exchange, call.send, witness, watch, limits=limits, own_headers=call.own_headers)
+        call.relay = Relay(exchange, call.client, witness, watch, limits=limits, own_headers=call.own_headers)
         return await call.relay.carry_as_it_is(see)
     finally:
         exchange.close()

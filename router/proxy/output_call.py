@@ -24,7 +24,7 @@ class OutputCall:
         """Serve it; see `Call.run` for what is raised."""
         data = await self._call.read_body()
         body = RequestBody(data, api=self._api, known=self._parts.known_bodies)
-        async with ExchangeWatch(self._call.receive) as watch:
+        async with ExchangeWatch(self._call.client) as watch:
             attempt = Attempt(self._parts, self._call.running, await self._ask(body), arrived_s=self._call.arrived_s)
             forwarded, drops_usage = body.to_forward()
             relayed = await self._exchange(attempt, body, forwarded, drops_usage, watch)
@@ -50,7 +50,7 @@ class OutputCall:
         exchange = await self._call.open_placed(attempt, forwarded)
         try:
             self._call.relay = relay = Relay(
-                exchange, self._call.send, attempt, watch, limits=limits, own_headers=self._call.own_headers
+                exchange, self._call.client, attempt, watch, limits=limits, own_headers=self._call.own_headers
             )
             return await relay.carry(wants_stream=body.stream, drop_usage_chunk=drops_usage, choices=body.choices)
         finally:

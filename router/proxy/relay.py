@@ -13,11 +13,11 @@ import msgspec
 from router.errors import UpstreamClosedError
 from router.placement.stimuli import Outcome
 from router.proxy import respond
+from router.proxy.client import Client
 from router.proxy.headers import find_header, response_headers
 from router.proxy.interrupt import ExchangeWatch
 from router.proxy.kept import is_id
 from router.proxy.ports import ProxyLimits
-from router.proxy.respond import Send
 from router.proxy.sse import StreamScanner, Usage, looks_like_stream, read_usage
 from router.proxy.upstream import Exchange, GarbledAnswerError
 
@@ -57,7 +57,7 @@ class Relay:
     def __init__(
         self,
         exchange: Exchange,
-        send: Send,
+        client: Client,
         witness: Witness,
         watch: ExchangeWatch,
         *,
@@ -65,7 +65,7 @@ class Relay:
         own_headers: Mapping[bytes, bytes],
     ) -> None:
         self._exchange = exchange
-        self._send = send
+        self._client = client
         self._witness = witness
         self._watch = watch
         self._limits = limits
@@ -119,37 +119,21 @@ class Relay:
             raise UpstreamClosedError("the worker closed its stream before the first event")
         self._witness.see_first_byte()
         self._watch.limit(self._limits.idle_s)
-        await self._start()
-        reported_chunks, is_named = 0, False
-        while piece:
-            had_output = scanner.has_output
-            forward = scanner.feed(piece)
-            if scanner.response_id is not None and not is_named:
-                is_named = True
-                self._witness.keep_response(scanner.response_id)
-            if scanner.has_output and not had_output:
-                self._witness.see_first_output()
-            if scanner.output_chunks - reported_chunks >= PROGRESS_CHUNKS:
-                reported_chunks = scanner.output_chunks
-                self._witness.see_progress(reported_chunks)
-            if forward:
-                await respond.send_piece(self._send, forward)
-            piece = await self._exchange.read()
-            self._watch.touch()
-        return await self._finish(scanner)
-
-    async def _start(self) -> None:
         headers = response_headers(self._exchange.headers, self._own_headers)
         self.has_started = self.is_stream = True
-        await respond.send_head(self._send, self._exchange.status, headers)
+        self._client.start(self._exchange.status, headers)
+        stream = _Stream(scanner, self._client, self._witness, self._watch)
+        if stream.take(piece):
+            await self._client.drain()
+        await self._exchange.pour(stream.take, self._client.drain)
+        return await self._finish(scanner)
 
     async def _finish(self, scanner: StreamScanner) -> Relayed:
         rest = scanner.finish()
         if not scanner.is_complete and not scanner.has_error:
-            if rest:
-                await respond.send_piece(self._send, rest)
+            self._client.write(rest)
             raise UpstreamClosedError("the worker ended its stream before the answer was complete")
-        await respond.send_end(self._send, rest)
+        await respond.send_end(self._client, rest)
         outcome = Outcome.ERROR if scanner.has_error else Outcome.DONE
         return Relayed(self._exchange.status, outcome, scanner.to_usage())
 
@@ -173,7 +157,7 @@ class Relay:
         self._witness.see_first_byte()
         self.has_started = True
         headers = response_headers(self._exchange.headers, self._own_headers)
-        await respond.send_whole(self._send, status, headers, body)
+        await respond.send_whole(self._client, status, headers, body)
 
     async def _read_whole(self) -> bytes:
         pieces: list[bytes] = []
@@ -197,6 +181,36 @@ class Relay:
             return _ANSWER.decode(body)
         except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
             raise GarbledAnswerError("the worker's answer is not a JSON object") from error
+
+
+class _Stream:
+    """Shows what passes to those who have to know, and passes it on."""
+
+    def __init__(self, scanner: StreamScanner, client: Client, witness: Witness, watch: ExchangeWatch) -> None:
+        self._scanner = scanner
+        self._client = client
+        self._witness = witness
+        self._watch = watch
+        self._reported_chunks = 0
+        self._has_output = self._is_named = False
+
+    def take(self, piece: bytes) -> bool:
+        """One piece; whether to let the client drain before the next."""
+        scanner = self._scanner
+        forward = scanner.feed(piece)
+        if not self._is_named and scanner.response_id is not None:
+            self._is_named = True
+            self._witness.keep_response(scanner.response_id)
+        if not self._has_output and scanner.has_output:
+            self._has_output = True
+            self._witness.see_first_output()
+        if scanner.output_chunks - self._reported_chunks >= PROGRESS_CHUNKS:
+            self._reported_chunks = scanner.output_chunks
+            self._witness.see_progress(self._reported_chunks)
+        self._watch.touch()
+        if forward:
+            self._client.write(forward)
+        return self._client.is_full
 
 
 class _Answer(msgspec.Struct):

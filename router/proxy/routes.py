@@ -11,7 +11,8 @@ from router.metrics import RequestOutcome
 from router.proxy import respond
 from router.proxy.api import Api
 from router.proxy.attempt import RunningRequests
-from router.proxy.call import Call, WrongMethodError
+from router.proxy.call import Call, Scope, WrongMethodError
+from router.proxy.client import AsgiClient, Client
 from router.proxy.dry_run import serve_dry_run
 from router.proxy.kept import find_response_path
 from router.proxy.kept_calls import OpenSession, close_session, use_response
@@ -19,11 +20,15 @@ from router.proxy.output_call import OutputCall
 from router.proxy.ports import ProxyParts
 
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
+#: Serves a call of a client.
+Answer = Callable[[Scope, Client], Awaitable[None]]
 #: Serves a call; made once the call is.
 Serving = Callable[[Call], Awaitable[RequestOutcome]]
 
 _APIS = {api.value: api for api in Api}
 _POST = ("POST",)
+#: Paths of clients, but for those with an id in them; what is not named here needs an admin's key.
+_CLIENT_PATHS = frozenset({*_APIS, "/v1/models", "/open_session", "/close_session"})
 
 
 class HotRoutes:
@@ -43,13 +48,19 @@ class HotRoutes:
             await self._inner(scope, receive, send)
             return
         methods, serve = found
+        client = AsgiClient(receive, send)
         if scope["method"] in methods:
-            await serve(scope, receive, send)
+            await serve(scope, client)
             return
         error = WrongMethodError(f"this path takes {' or '.join(methods)}")
-        await respond.send_error(send, error, {b"allow": ", ".join(methods).encode()})
+        await respond.send_error(client, error, {b"allow": ", ".join(methods).encode()})
 
-    def _find(self, path: str) -> tuple[tuple[str, ...], AsgiApp] | None:
+    @staticmethod
+    def is_client_path(path: str) -> bool:
+        """Whether clients may ask for a path; the other ones are the operator's."""
+        return path in _CLIENT_PATHS or find_response_path(path) is not None
+
+    def _find(self, path: str) -> tuple[tuple[str, ...], Answer] | None:
         """Methods of a path, and what serves it; None where it is not one of the data plane's."""
         api = _APIS.get(path)
         if api is not None:
@@ -66,9 +77,9 @@ class HotRoutes:
         response_id, is_cancel = response
         return _POST if is_cancel else ("GET", "DELETE"), self._serve(lambda call: use_response(call, response_id))
 
-    def _serve(self, serve: Serving) -> AsgiApp:
-        def run(scope: Any, receive: Any, send: Any) -> Awaitable[None]:
-            call = Call(self._parts, self.running, scope, receive, send)
+    def _serve(self, serve: Serving) -> Answer:
+        def run(scope: Scope, client: Client) -> Awaitable[None]:
+            call = Call(self._parts, self.running, scope, client)
             return call.run(partial(serve, call))
 
         return run

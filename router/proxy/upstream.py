@@ -9,6 +9,7 @@ Source: reference/peer-routers.md section 8 (clients measured), known-faults C06
 import errno
 import io
 import ssl
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import aiohttp
@@ -56,6 +57,17 @@ class Exchange(Protocol):
             GarbledAnswerError: The bytes are no HTTP.
         """
 
+    async def pour(self, take: Callable[[bytes], bool], drain: Callable[[], Awaitable[None]]) -> None:
+        """Give every further piece to `take` as it arrives, until the end.
+
+        Args:
+            take: Takes a piece; whether there is no room for more.
+            drain: Waits until there is; the worker is not read from meanwhile.
+
+        Raises:
+            UpstreamError: As `read` does.
+        """
+
     def close(self) -> None:
         """Give the connection back when the answer was read to its end, else close it at once."""
 
@@ -77,8 +89,10 @@ class Upstream(Protocol):
 class AiohttpUpstream:
     """Upstream over an aiohttp session. Made inside the event loop that uses it; closed with `close`."""
 
-    def __init__(self, *, connect_s: float) -> None:
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=POOL_IDLE_S, ttl_dns_cache=30)
+    def __init__(self, *, connect_s: float, tls: ssl.SSLContext | None = None) -> None:
+        connector = aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=POOL_IDLE_S, ttl_dns_cache=30, ssl=True if tls is None else tls
+        )
         self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s),
@@ -122,6 +136,11 @@ class _AiohttpExchange:
             return await self._response.content.readany()
         except (aiohttp.ClientError, http_exceptions.HttpProcessingError, OSError) as error:
             raise UpstreamClosedError("the worker closed the connection before its answer was complete") from error
+
+    async def pour(self, take: Callable[[bytes], bool], drain: Callable[[], Awaitable[None]]) -> None:
+        while piece := await self.read():
+            if take(piece):
+                await drain()
 
     def close(self) -> None:
         if self._response.content.at_eof() and self._response.content.exception() is None:

@@ -7,9 +7,11 @@ from importlib.metadata import EntryPoint
 
 import pytest
 import typer
+import yaml
 from typer.testing import CliRunner
 
 from router import cli
+from router.access.keys import hash_key
 from router.errors import ConfigError
 
 FILE = """
@@ -175,3 +177,18 @@ def test_importing_the_command_line_imports_nothing_heavy():
     code = f"import sys, router.cli; print([m for m in {heavy} if m in sys.modules])"
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "[]"
+
+
+def test_a_made_key_comes_with_the_entry_that_knows_only_its_digest():
+    result = run("make-key", "ci")
+    key = result.stdout.splitlines()[1].removeprefix("# ")
+    (entry,) = yaml.safe_load(result.stdout)
+    assert entry == {"name": "ci", "hash": hash_key(key)}
+
+
+def test_a_key_is_hashed_from_standard_input_and_a_short_one_refused():
+    key = "k" * 40
+    assert CliRunner().invoke(cli.main, ["hash-key"], input=key + "\n").stdout == hash_key(key) + "\n"
+    refused = CliRunner().invoke(cli.main, ["hash-key"], input="hunter2\n")
+    assert refused.exit_code == 2
+    assert "32 to 512 characters" in refused.stderr

@@ -124,8 +124,8 @@ workers:
         (
             ONE + "polcy: {}",
             (
-                "fleet.yaml: polcy: {}: unknown key; did you mean 'policy'? valid here: admission, breaker, limits, listen, "
-                "model, policy, probes, redis, sessions, timeouts, tokenizer, workers"
+                "fleet.yaml: polcy: {}: unknown key; did you mean 'policy'? valid here: access, admission, breaker, limits, "
+                "listen, model, policy, probes, redis, sessions, timeouts, tokenizer, workers"
             ),
         ),
         (
@@ -267,7 +267,7 @@ def test_the_environment_overrides_the_file():
         "DOVECOTE__MODEL": "toy",
         "HOME": "/root",
     }
-    config = load(ONE + "listen: {host: 0.0.0.0}", environment)
+    config = load(ONE + "listen: {host: 0.0.0.0}\naccess: {anonymous: true}", environment)
     assert (config.listen.host, config.listen.port) == ("0.0.0.0", 9_000)
     assert config.policy.weights.wait == 2.5
     assert config.workers[0].url == "http://b:2"

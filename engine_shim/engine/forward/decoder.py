@@ -77,7 +77,7 @@ class Decoder:
         sizes = [model.query_heads, model.kv_heads, model.kv_heads]
         queries, keys, values = torch.split_with_sizes(heads, sizes, dim=1)
         queries, keys = self._rotary.rotate(queries, turns), self._rotary.rotate(keys, turns)
-        paged_append(keys, values, *pools, rows)
+        paged_append(keys, values, *pools, rows.slots)
         attended = paged_extend_attention(queries, *pools, rows, scale=model.head_dim**-0.5)
         return attended.flatten(1) @ layer.attention_out
 

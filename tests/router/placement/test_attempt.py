@@ -3,7 +3,7 @@
 import pytest
 
 from router.config import Coefficients
-from router.placement.attempt import Attempt, Paces, predict_step_s, record_decode, record_prefill
+from router.placement.attempt import Attempt, Paces, StepParts, predict_step, record_decode, record_prefill
 from router.placement.ledger import RankTotals
 from wire.ids import Target, WorkerId
 
@@ -74,19 +74,31 @@ def test_a_queued_or_short_prefill_teaches_nothing(paces, changes):
 
 
 def test_a_step_takes_longer_with_more_requests_and_longer_contexts():
-    assert predict_step_s(RankTotals(decoding_requests=5, context_tokens=10_000), None, COSTS) == pytest.approx(0.03)
+    step = predict_step(RankTotals(decoding_requests=5, context_tokens=10_000), None, COSTS)
+    assert (step.base_s, step.context_s) == (pytest.approx(0.02), pytest.approx(0.01))
 
 
 def test_the_time_between_tokens_is_learned_from(paces):
-    seen = attempt(first_token_at_s=1.0, predicted_step_s=0.01)
-    record_decode(paces, seen, output_tokens=101, now_s=5.0)
-    assert paces.decode.ratio == pytest.approx(2.0)
+    seen = attempt(first_token_at_s=1.0, first_step=StepParts(0.01, 0.0))
+    record_decode(paces, seen, last_step=StepParts(0.03, 0.0), output_tokens=101, now_s=5.0)
+    assert paces.decode.ratio == pytest.approx(2.0**0.5)
+
+
+@pytest.mark.parametrize("context_ratio", [0.0, 0.5, 1.0, 4.0])
+def test_what_the_context_adds_to_a_step_is_told_apart(paces, context_ratio):
+    for number in range(300):
+        step = StepParts(0.01, 0.002 * (number * 7 % 11))
+        step_s = 3.0 * (step.base_s + context_ratio * step.context_s)
+        seen = attempt(first_token_at_s=0.0, first_step=step)
+        record_decode(paces, seen, last_step=step, output_tokens=101, now_s=100 * step_s)
+    assert paces.decode.context_ratio == pytest.approx(context_ratio, rel=0.1, abs=0.1)
+    assert paces.decode.ratio == pytest.approx(3.0, rel=0.1)
 
 
 @pytest.mark.parametrize(
     ("seen", "output_tokens"),
-    [(attempt(), 100), (attempt(first_token_at_s=1.0, predicted_step_s=0.01), 3)],
+    [(attempt(), 100), (attempt(first_token_at_s=1.0, first_step=StepParts(0.01)), 3)],
 )
 def test_an_answer_at_once_or_a_short_one_teaches_nothing(paces, seen, output_tokens):
-    record_decode(paces, seen, output_tokens=output_tokens, now_s=9.0)
-    assert paces.decode.measurements == 0
+    record_decode(paces, seen, last_step=StepParts(0.01), output_tokens=output_tokens, now_s=9.0)
+    assert paces.decode.ratio == 1.0

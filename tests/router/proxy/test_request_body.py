@@ -6,7 +6,8 @@ import pytest
 
 from router.errors import BodyTooLargeError, RequestError
 from router.proxy.api import Api
-from router.proxy.body import ClientGoneError, RequestBody, receive_body
+from router.proxy.body import RequestBody
+from router.proxy.client import AsgiClient, ClientGoneError
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -124,16 +125,15 @@ def test_only_small_members_are_looked_at_for_a_session():
 async def test_C14_a_body_up_to_the_limit_is_received_and_one_byte_more_is_not():
     piece = {"type": "http.request", "body": b"12345", "more_body": True}
     last = {"type": "http.request", "body": b"67890"}
-    assert await receive_body(channel(piece, last), 10) == b"1234567890"
+    assert await AsgiClient(channel(piece, last), None).receive_body(10) == b"1234567890"
     with pytest.raises(BodyTooLargeError):
-        await receive_body(channel(piece, last), 9)
+        await AsgiClient(channel(piece, last), None).receive_body(9)
 
 
 async def test_a_client_that_leaves_while_sending_is_noticed():
+    messages = {"type": "http.request", "body": b"1", "more_body": True}, {"type": "http.disconnect"}
     with pytest.raises(ClientGoneError):
-        await receive_body(
-            channel({"type": "http.request", "body": b"1", "more_body": True}, {"type": "http.disconnect"}), 10
-        )
+        await AsgiClient(channel(*messages), None).receive_body(10)
 
 
 def respond(**more):

@@ -1,0 +1,58 @@
+"""Stands before every route: a call passes with a key that is for its path, or is answered here.
+
+The principal goes along in the ASGI scope, where the routes find it (`access.principal.find_principal`).
+"""
+
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from router.access import AccessGate, Principal
+from router.access.gate import Refusal
+from router.access.principal import SCOPE_KEY
+from router.errors import AccessError, ForbiddenError, MissingKeyError
+from router.metrics import RouterMetrics
+from router.proxy import respond
+from router.proxy.client import AsgiClient, Client
+
+AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
+_log = logging.getLogger("dovecote.access")
+_ERRORS: dict[Refusal, AccessError] = {
+    Refusal.MISSING_KEY: MissingKeyError("a key is needed: Authorization: Bearer KEY, or x-api-key: KEY"),
+    Refusal.INVALID_KEY: AccessError("the key is not known here"),
+    Refusal.FORBIDDEN: ForbiddenError("the key is not for this path"),
+    Refusal.OTHER_PORT: ForbiddenError("this path is served on the admin port"),
+}
+
+
+def to_error(refusal: Refusal) -> AccessError:
+    """What a caller that does not pass is told."""
+    return _ERRORS[refusal]
+
+
+class Guard:
+    """ASGI application that lets through to `inner` what may pass."""
+
+    def __init__(self, inner: AsgiApp, gate: AccessGate, metrics: RouterMetrics) -> None:
+        self._inner = inner
+        self._gate = gate
+        self._metrics = metrics
+        #: Port on which admins are served, once it is bound; None where one port serves all.
+        self.admin_port: int | None = None
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        """One ASGI call."""
+        if scope["type"] == "http":
+            # The server's own address is the socket's, whatever the client says of it.
+            is_admin_port = self.admin_port is not None and scope["server"][1] == self.admin_port
+            verdict = self._gate.judge(scope["path"], scope["headers"], is_admin_port=is_admin_port)
+            if not isinstance(verdict, Principal):
+                await self._refuse(to_error(verdict), scope, AsgiClient(receive, send))
+                return
+            scope[SCOPE_KEY] = verdict
+        await self._inner(scope, receive, send)
+
+    async def _refuse(self, error: AccessError, scope: Any, client: Client) -> None:
+        self._metrics.errors.labels(error.code).inc()
+        _log.info("access_refused code=%s method=%r path=%r", error.code, scope["method"], scope["path"][:200])
+        await respond.send_error(client, error, {})
