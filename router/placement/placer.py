@@ -91,7 +91,8 @@ class Placer:
         self._books.change_policy(policy.coefficients)
 
     def _ask_with(self, policy: Policy, *, is_exhaustive: bool) -> Chooser:
-        return Chooser(policy, self._books.standings, seed=self._seed, is_exhaustive=is_exhaustive)
+        few = self._settings.few_groups
+        return Chooser(policy, self._books.standings, seed=self._seed, is_exhaustive=is_exhaustive, few_groups=few)
 
     @property
     def policy(self) -> Policy:

@@ -25,6 +25,7 @@ from router.placement.views import (
     find_foreign_load,
 )
 from router.policy.base import RankView
+from router.policy.glance import Sketch
 from wire.ids import Target
 
 #: A view is not used for longer than this without being built anew.
@@ -34,18 +35,18 @@ MAX_AGED = 32
 
 
 class Pool:
-    """Ranks that serve the same models and take requests, in the orders that were asked for."""
+    """Ranks that serve the same models and take requests, in the groups that were asked for."""
 
     def __init__(self) -> None:
         #: In the order in which they came.
         self.targets: dict[Target, None] = {}
-        #: By whether they are for sessions that begin.
-        self.orders: dict[bool, RankGroups] = {}
+        #: By who asked for them: each policy has costs of its own.
+        self.groups: dict[int, RankGroups] = {}
 
     def touch(self, target: Target) -> None:
         """A rank looks different, came or went."""
-        for order in self.orders.values():
-            order.touch(target)
+        for groups in self.groups.values():
+            groups.touch(target)
 
 
 class Standings:
@@ -86,11 +87,11 @@ class Standings:
         self._reports.append((now_s + REPORT_TTL_S, target))
 
     def change_policy(self, costs: Coefficients) -> None:
-        """Other coefficients: every view and order is made anew."""
+        """Other coefficients: every view and group is made anew."""
         self._costs = costs
         self._dirty.update(dict.fromkeys(self._views, self._now_s))
         for pool in self.pools.values():
-            pool.orders.clear()
+            pool.groups.clear()
 
     def change_fleet(self, vanished: Iterable[Target]) -> None:
         """Facts of any rank may have changed."""
@@ -182,17 +183,19 @@ class Standings:
             self._views[target], overlap=overlap, own_wait_s=own_s, foreign_wait_s=foreign_s, options=options
         )
 
-    def order(self, pool: Pool, *, is_new: bool, floor: Callable[[RankView], float], wait_weight: float) -> RankGroups:
-        """The groups of a pool, up to date."""
+    def find_groups(
+        self, pool: Pool, asker: int, *, sketch: Callable[[RankView], Sketch], wait_weight: float
+    ) -> RankGroups:
+        """The groups of a pool for one of the policies, up to date."""
         self._renew_all()
-        order = pool.orders.get(is_new)
-        if order is None:
+        groups = pool.groups.get(asker)
+        if groups is None:
             find = self._find_in_pool(pool)
-            order = pool.orders[is_new] = RankGroups(find=find, floor=floor, wait_weight=wait_weight)
+            groups = pool.groups[asker] = RankGroups(find=find, sketch=sketch, wait_weight=wait_weight)
             for target in pool.targets:
-                order.touch(target)
-        order.refresh()
-        return order
+                groups.touch(target)
+        groups.refresh()
+        return groups
 
     @property
     def least_prefill_ratio(self) -> float:
@@ -200,14 +203,14 @@ class Standings:
         return self._paces.least_prefill_ratio
 
     def check_invariants(self) -> None:
-        """Raises AssertionError when pools, orders and the fleet disagree."""
+        """Raises AssertionError when pools, groups and the fleet disagree."""
         accepting = sorted(rank.facts.target for rank in self._fleet.ranks() if rank.facts.accepts_requests())
         pooled = sorted(target for pool in self.pools.values() for target in pool.targets)
         if accepting != pooled or accepting != sorted(self._pool_of):
             raise AssertionError(f"accepting {accepting}, in pools {pooled}")
         for pool in self.pools.values():
-            for order in pool.orders.values():
-                order.check_invariants()
+            for groups in pool.groups.values():
+                groups.check_invariants()
 
     def _find_in_pool(self, pool: Pool) -> Callable[[Target], tuple[RankView, float | None] | None]:
         def find(target: Target) -> tuple[RankView, float | None] | None:

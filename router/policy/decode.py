@@ -27,14 +27,6 @@ class DecodeTerm:
             return 0.0
         return query.decode_ratio * self._slow_down_s(rank, query.prompt_tokens)
 
-    def floor_s(self, rank: RankView) -> float:
-        """As `cost_s`, for the shortest prompt, at the fleet's predicted pace."""
-        return self._slow_down_s(rank, 0) if rank.joint_output_tokens else 0.0
-
-    def floor_ratio(self, query: PlacementQuery) -> float:
-        """Share of `floor_s` that a query costs at least: the slow-down grows with the prompt."""
-        return query.decode_ratio
-
     def _slow_down_s(self, rank: RankView, prompt_tokens: int) -> float:
         attended = rank.joint_context_tokens + prompt_tokens * rank.joint_output_tokens
         request_s = 2 * self._coefficients.decode_s_per_request * rank.joint_output_tokens
