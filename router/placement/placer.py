@@ -38,7 +38,7 @@ from router.placement.stimuli import (
 )
 from router.policy.base import Policy
 from router.policy.prefill import prefill_s
-from wire.ids import RequestId, SessionId
+from wire.ids import RequestId, SessionId, Target
 
 __all__ = ["MAX_TOKENS", "Placer", "PlacerSettings", "StimulusCounts"]
 
