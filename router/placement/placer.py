@@ -180,7 +180,7 @@ class Placer:
         is_cut = is_cut or (home is not None and home.target in doubted)
         expected = self.residency.find(arrival.chain_hashes, arrival.chain_block_tokens, now_s)
         if doubted:
-            expected = {target: tokens for target, tokens in expected.items() if target not in doubted}
+            expected = expected.without(doubted)
         question = self._inquiry.ask(
             arrival,
             eligible.pools,
