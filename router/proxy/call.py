@@ -27,11 +27,11 @@ from router.placement.stimuli import Outcome, TargetJudged
 from router.proxy import respond
 from router.proxy.attempt import Attempt, RunningRequests
 from router.proxy.client import Client, ClientGoneError
+from router.proxy.error_form import encode_error_event, find_error_form
 from router.proxy.headers import Headers, HeadersTooLargeError, check_header_size, find_header, request_headers
 from router.proxy.interrupt import InterruptedExchange, Interruption
 from router.proxy.ports import ProxyParts
 from router.proxy.relay import Relay
-from router.proxy.sse import encode_event
 from router.proxy.upstream import Exchange
 from router.proxy.verdicts import FULL_STATUSES, judge_error, judge_status, read_retry_after_s
 from wire.ids import RequestId, Target
@@ -55,6 +55,7 @@ class Call:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query: bytes = scope.get("query_string", b"")
+        self._error_form = find_error_form(self.path)
         self.headers: Headers = list(scope["headers"])
         self.client = client
         self.arrived_s = parts.clock()
@@ -192,9 +193,9 @@ class Call:
 
     async def _tell(self, error: DovecoteError) -> None:
         if self.relay is None or not self.relay.has_started:
-            await respond.send_error(self.client, error, self.own_headers)
+            await respond.send_error(self.client, error, self.own_headers, self._error_form)
         elif self.relay.is_stream:
-            await respond.send_end(self.client, encode_event(respond.encode_error(error)))
+            await respond.send_end(self.client, encode_error_event(error, self._error_form))
 
     async def _stop(self, cause: Interruption) -> RequestOutcome:
         if cause is Interruption.TIMED_OUT:
