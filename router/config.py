@@ -12,7 +12,8 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from router.config_access import AccessConfig, is_loopback
-from router.config_model import ConfigModel, Count, Port, Ratio, Seconds, SizeBytes, Text, describe_valid
+from router.config_breaker import BreakerConfig
+from router.config_model import ConfigModel, Count, Port, Seconds, SizeBytes, Text, describe_valid
 from router.config_policy import (
     MAX_TEXT_CHARS,
     Coefficients,
@@ -24,17 +25,18 @@ from router.config_policy import (
     describe_refusal,
     parse_config_text,
 )
+from router.config_retries import RetriesConfig
 from router.config_sources import apply_environment, apply_flags, find_origin, may_be_secret
 from router.config_tls import ServerTls, WorkerTls
 from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig
 from router.errors import ConfigError
 
 __all__ = [
-    "MAX_TEXT_CHARS", "AccessConfig", "AdmissionLimit", "CacheConfig", "Coefficients", "EventSource", "EventsMode",
-    "FleetConfig", "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection", "PolicyWeights",
-    "ProbesConfig", "RedisConfig", "RetriesConfig", "SessionsConfig", "ShadowConfig", "TimeoutsConfig",
-    "TokenizerConfig",
-    "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid", "load_fleet_config",
+    "MAX_TEXT_CHARS", "AccessConfig", "AdmissionLimit", "BreakerConfig", "CacheConfig", "Coefficients", "EventSource",
+    "EventsMode", "FleetConfig", "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection",
+    "PolicyWeights", "ProbesConfig", "RedisConfig", "RetriesConfig", "SessionsConfig", "ShadowConfig",
+    "TimeoutsConfig", "TokenizerConfig", "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid",
+    "load_fleet_config",
 ]  # fmt: skip
 
 #: Most workers named in an error.
@@ -89,19 +91,6 @@ class TimeoutsConfig(ConfigModel):
     prefill_s: Seconds = 300.0
     #: From there to the decode rank's first piece of a stream, the transfer included. Only for pairs.
     handoff_s: Seconds = 30.0
-
-
-class RetriesConfig(ConfigModel):
-    """When a request that no worker can have begun is sent to another one. One that may have begun never is."""
-
-    #: Sendings of one request, the first included.
-    max_attempts: Annotated[int, Field(strict=True, ge=1, le=16)] = 3
-    #: Retries allowed for each request of late, so that a dying fleet is not flooded; ten more are always allowed.
-    budget_ratio: Ratio = 0.2
-    #: Pause before the first retry, doubled for each further one; a random part of it is waited.
-    backoff_s: Annotated[float, Field(strict=True, ge=0, le=60)] = 0.025
-    #: Longest pause.
-    max_backoff_s: Annotated[float, Field(strict=True, ge=0, le=60)] = 0.5
 
 
 class ProbesConfig(ConfigModel):
@@ -161,6 +150,7 @@ class FleetConfig(ConfigModel):
     timeouts: TimeoutsConfig = TimeoutsConfig()
     retries: RetriesConfig = RetriesConfig()
     probes: ProbesConfig = ProbesConfig()
+    breaker: BreakerConfig = BreakerConfig()
     sessions: SessionsConfig = SessionsConfig()
     #: Limits on what workers may have at once; none by default.
     admission: Annotated[tuple[AdmissionLimit, ...], Field(max_length=1_000)] = ()

@@ -6,6 +6,7 @@ import msgspec
 
 from router.fleet.role import Role
 from router.fleet.view import Fleet, Rank
+from router.placement.books import Books
 from router.placement.instructions import RejectReason
 from router.placement.ledger import Ledger
 from router.placement.pins import Pin
@@ -34,6 +35,57 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     def homes(self) -> tuple[Pool, ...]:
         """Ranks that may generate, where a conversation can live."""
         return (*self.whole, *(pool for each in self.legs for pool in each.decodes))
+
+
+class Eligible(msgspec.Struct, frozen=True):
+    """What there is to choose from."""
+
+    #: Without the ranks that may not be chosen, and without credit of those that fail.
+    arrival: RequestArrived
+    candidates: Candidates
+    #: Ranks that fail, of which nothing counts that they hold.
+    doubted: frozenset[Target]
+    #: Why there is none; None where there is one.
+    refused: RejectReason | None
+
+
+def find_eligible(
+    books: Books, limits: Sequence[RequestLimit], arrival: RequestArrived, pin: Pin | None, now_s: float
+) -> Eligible:
+    """The ranks for one arrival: neither at a limit nor behind an open breaker, full ones only where there is no other.
+
+    Every policy and every explicit choice gets its ranks here.
+    """
+    at_limit = find_full(limits, books.fleet, books.ledger, now_s) - arrival.excluded if limits else _NONE
+    breakers = books.breakers
+    barred, full, doubted = breakers.find_barred(now_s), breakers.find_full(now_s), breakers.find_doubted(now_s)
+    if doubted:
+        arrival = _without_credit(arrival, doubted)
+    left_out = _exclude(arrival, at_limit | barred)
+    for kept in (_exclude(left_out, full), left_out) if full else (left_out,):
+        candidates = find_candidates(books.standings, kept, pin)
+        if candidates.homes:
+            return Eligible(kept, candidates, doubted, None)
+    return Eligible(
+        left_out, Candidates(), doubted, find_refusal(books.fleet, arrival, pin, at_limit=at_limit, barred=barred)
+    )
+
+
+_NONE: frozenset[Target] = frozenset()
+
+
+def _exclude(arrival: RequestArrived, targets: frozenset[Target]) -> RequestArrived:
+    """Without some ranks; one that has prefilled the request already is asked for nothing more."""
+    done = _NONE if arrival.prefilled_by is None else frozenset((arrival.prefilled_by,))
+    if not targets and not done:
+        return arrival
+    return msgspec.structs.replace(arrival, excluded=(arrival.excluded | targets) - done)
+
+
+def _without_credit(arrival: RequestArrived, doubted: frozenset[Target]) -> RequestArrived:
+    overlaps = {target: tokens for target, tokens in arrival.overlaps.items() if target not in doubted}
+    options = {target: ways for target, ways in arrival.options.items() if target not in doubted}
+    return msgspec.structs.replace(arrival, overlaps=overlaps, options=options)
 
 
 def find_full(limits: Sequence[RequestLimit], fleet: Fleet, ledger: Ledger, now_s: float) -> frozenset[Target]:
@@ -108,8 +160,10 @@ def _find_pinned(serving: Sequence[Pool], pin: Pin | None) -> Target | None:
     return pin.target if any(pin.target in pool.targets for pool in serving) else None
 
 
-def find_refusal(fleet: Fleet, arrival: RequestArrived, pin: Pin | None, full: frozenset[Target]) -> RejectReason:
-    """Why no rank may be chosen. `full` are those left out because of a limit."""
+def find_refusal(
+    fleet: Fleet, arrival: RequestArrived, pin: Pin | None, *, at_limit: frozenset[Target], barred: frozenset[Target]
+) -> RejectReason:
+    """Why no rank may be chosen; `at_limit` and `barred` are those left out for a limit or an open breaker."""
     if not len(fleet):
         return RejectReason.NO_WORKER
     serving = fleet.find_serving(arrival.model)
@@ -117,10 +171,11 @@ def find_refusal(fleet: Fleet, arrival: RequestArrived, pin: Pin | None, full: f
         return RejectReason.UNKNOWN_MODEL
     if arrival.pin is not None:
         return _find_pin_refusal(pin)
-    available = [rank.facts.target for rank in serving if rank.facts.accepts_requests()]
+    accepting = [rank.facts.target for rank in serving if rank.facts.accepts_requests()]
+    available = [target for target in accepting if target not in barred]
     if not available:
         return RejectReason.ALL_UNHEALTHY
-    if any(target in full for target in available):
+    if any(target in at_limit for target in available):
         return RejectReason.OVERLOADED
     return _find_role_refusal(serving, arrival)
 

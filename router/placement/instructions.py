@@ -15,7 +15,7 @@ class RejectReason(StrEnum):
     NO_WORKER = "no_worker"
     #: No rank serves the model.
     UNKNOWN_MODEL = "unknown_model"
-    #: Ranks serve the model, but none is healthy and taking requests.
+    #: Ranks serve the model, but none is healthy and taking requests, or all failed of late.
     ALL_UNHEALTHY = "all_unhealthy"
     #: Every rank that could take it is at a configured limit.
     OVERLOADED = "overloaded"
@@ -37,7 +37,7 @@ class RejectReason(StrEnum):
 REFUSALS = {
     RejectReason.NO_WORKER: "no rank is left that was not tried",
     RejectReason.UNKNOWN_MODEL: "no rank serves the model",
-    RejectReason.ALL_UNHEALTHY: "every rank that serves the model is unhealthy or draining",
+    RejectReason.ALL_UNHEALTHY: "every rank that serves the model is unhealthy, draining or failing",
     RejectReason.OVERLOADED: "every worker that could take it has as many requests as it may",
     RejectReason.DUPLICATE_REQUEST: "a request of this id is still running",
     RejectReason.UNKNOWN_STATE: "it rests on state of one engine, and no engine is known to have it",

@@ -34,13 +34,16 @@ class PrefillLegs:
         """The leg is over; None where there is none, or not any more."""
         attempt = self._open.pop(request_id, None)
         if attempt is not None:
-            self._books.ledger.release(name_leg(request_id), now_s)
+            entry = name_leg(request_id)
+            self._books.ledger.release(entry, now_s)
+            self._books.breakers.end(entry)
             self._books.standings.touch(attempt.target)
         return attempt
 
     def lose(self, entry: RequestId) -> bool:
         """An entry of the ledger is gone with its rank; whether it was a leg's."""
         request_id = entry.removesuffix(_MARK)
+        self._books.breakers.end(entry)
         return request_id != entry and self._open.pop(RequestId(request_id), None) is not None
 
     def names(self) -> list[RequestId]:

@@ -18,14 +18,13 @@ from router.placement.books import Books, Charge
 from router.placement.chooser import Answer, Chooser
 from router.placement.clock import PlacementClock
 from router.placement.decision import Decision, DecisionLog
-from router.placement.eligible import Candidates, find_candidates, find_full, find_refusal
+from router.placement.eligible import Eligible, find_eligible
 from router.placement.following import Following
 from router.placement.homes import Home, is_broken, mark_chain, name_home
 from router.placement.instructions import Instruction, Place, Reject, RejectReason
 from router.placement.ledger import Ledger
 from router.placement.legs import PrefillLegs
 from router.placement.pairs import JointChooser
-from router.placement.pins import Pin
 from router.placement.question import MAX_TOKENS, Inquiry, Question
 from router.placement.settings import PlacerSettings, StimulusCounts
 from router.placement.shadow import Shadow
@@ -33,17 +32,12 @@ from router.placement.shortlist import BoundedPolicy
 from router.placement.stimuli import (
     FirstToken,
     FleetChanged,
-    HomeTold,
     LoadReported,
     Outcome,
     OutputProgressed,
-    PartialTold,
     PrefillEnded,
     RequestArrived,
     RequestEnded,
-    StateDropped,
-    StateKept,
-    StateLost,
     Stimulus,
 )
 from router.placement.tell import tell_choice, tell_refusal
@@ -76,6 +70,7 @@ class Placer:
         self.ledger = self._books.ledger
         self.homes = self._books.homes
         self.pins = self._books.pins
+        self.breakers = self._books.breakers
         self.residency = self._books.residency
         self.decisions = DecisionLog(max_decisions=self._settings.max_decisions)
         self.ignored = StimulusCounts()
@@ -133,12 +128,8 @@ class Placer:
                 self._end(stimulus, now_s)
             case FleetChanged():
                 self._change_fleet(stimulus, now_s)
-            case StateKept() | StateDropped() | StateLost():
-                self._books.note_state(stimulus, now_s)
-            case PartialTold():
-                self._books.accept_partial(stimulus.partial, now_s)
-            case HomeTold():
-                self.homes.accept(stimulus.record, now_s)
+            case _:
+                self.ignored.unknown_targets += not self._books.take(stimulus, now_s)
         return ()
 
     # Arrivals
@@ -148,19 +139,19 @@ class Placer:
             reason = RejectReason.DUPLICATE_REQUEST
             return Reject(arrival.request_id, reason, tell_refusal(self.policy, arrival, reason))
         self._books.sweep(now_s)
-        arrival, full = self._leave_out_full(arrival, now_s)
         pin = None if arrival.pin is None else self.pins.find(arrival.pin, now_s)
-        candidates, refused = self._find_candidates(arrival, full, pin)
-        if refused is not None:
-            decision = tell_refusal(self.policy, arrival, refused)
+        eligible = find_eligible(self._books, self._settings.limits, arrival, pin, now_s)
+        arrival = eligible.arrival
+        if eligible.refused is not None:
+            decision = tell_refusal(self.policy, arrival, eligible.refused)
             self.decisions.store(decision)
-            return Reject(arrival.request_id, refused, decision)
-        question, home = self._ask(arrival, candidates, now_s)
+            return Reject(arrival.request_id, eligible.refused, decision)
+        question, home = self._ask(eligible, now_s)
         self._following.arrive(arrival)
-        answer = self._chooser.answer(question, candidates)
-        decision = tell_choice(self._chooser, arrival, question, answer, home)
+        answer = self._chooser.answer(question, eligible.candidates)
+        decision = tell_choice(self._chooser, eligible, question, answer, home)
         opinion = None
-        if self._shadow is not None and not candidates.legs:
+        if self._shadow is not None and not eligible.candidates.legs:
             opinion = self._shadow.judge(question, self.policy, answer)
         if opinion is not None:
             decision = decision.with_shadow(opinion)
@@ -173,35 +164,21 @@ class Placer:
         """The decision that an arrival would get now, every rank spelled out. Charges and remembers nothing."""
         now_s = self.clock.advance(arrival.now_s)
         self._books.sweep(now_s)
-        arrival, full = self._leave_out_full(arrival, now_s)
         pin = None if arrival.pin is None else self.pins.look_up(arrival.pin, now_s)
-        candidates, refused = self._find_candidates(arrival, full, pin)
-        if refused is not None:
-            return tell_refusal(self.policy, arrival, refused)
-        question, home = self._ask(arrival, candidates, now_s)
+        eligible = find_eligible(self._books, self._settings.limits, arrival, pin, now_s)
+        arrival = eligible.arrival
+        if eligible.refused is not None:
+            return tell_refusal(self.policy, arrival, eligible.refused)
+        question, home = self._ask(eligible, now_s)
         # A policy that takes turns must not lose one.
         policy = copy.deepcopy(self.policy)
         Following(policy).arrive(arrival)
         chooser = self._ask_with(policy, is_exhaustive=True)
-        return tell_choice(chooser, arrival, question, chooser.answer(question, candidates), home)
+        return tell_choice(chooser, eligible, question, chooser.answer(question, eligible.candidates), home)
 
-    def _leave_out_full(self, arrival: RequestArrived, now_s: float) -> tuple[RequestArrived, frozenset[Target]]:
-        """The arrival without the ranks that have as many requests as they may, and these."""
-        done = frozenset() if arrival.prefilled_by is None else {arrival.prefilled_by}
-        if not self._settings.limits and not done:
-            return arrival, frozenset()
-        full = find_full(self._settings.limits, self.fleet, self.ledger, now_s) - arrival.excluded
-        return msgspec.structs.replace(arrival, excluded=(arrival.excluded | full) - done), full
-
-    def _find_candidates(
-        self, arrival: RequestArrived, full: frozenset[Target], pin: Pin | None
-    ) -> tuple[Candidates, RejectReason | None]:
-        candidates = find_candidates(self._books.standings, arrival, pin)
-        return candidates, None if candidates.homes else find_refusal(self.fleet, arrival, pin, full)
-
-    def _ask(self, arrival: RequestArrived, candidates: Candidates, now_s: float) -> tuple[Question, Home | None]:
+    def _ask(self, eligible: Eligible, now_s: float) -> tuple[Question, Home | None]:
         """The question, and the session's home whether it counts or not."""
-        books = self._books
+        books, arrival, doubted = self._books, eligible.arrival, eligible.doubted
         books.standings.refresh(now_s)
         session = _name(arrival)
         home = None if session is None else self.homes.look_up(session, now_s)
@@ -211,12 +188,16 @@ class Placer:
             chain_hashes=arrival.chain_hashes,
             block_tokens=arrival.chain_block_tokens,
         )
+        is_cut = is_cut or (home is not None and home.target in doubted)
+        expected = self.residency.find(arrival.chain_hashes, arrival.chain_block_tokens, now_s)
+        if doubted:
+            expected = expected.without(doubted)
         question = self._inquiry.ask(
             arrival,
-            candidates.homes,
+            eligible.candidates.homes,
             home=None if is_cut else home,
             live=None if session is None else books.live.find(session),
-            expected=self.residency.find(arrival.chain_hashes, arrival.chain_block_tokens, now_s),
+            expected=expected,
             mean_live_sessions=len(books.live) / max(1, len(self.fleet)),
             return_rate_per_s=books.live.return_rate_per_s,
             request_work_s=self.fleet.recent.request_work_s,
@@ -308,6 +289,7 @@ class Placer:
         attempt = self._attempts.pop(request_id)
         self._legs.end(request_id, now_s)
         self._following.end(request_id)
+        self.breakers.end(request_id)
         self._books.standings.touch(attempt.target)
         self.decisions.record_outcome(request_id, outcome.value)
         if outcome is Outcome.DONE:

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
+from router.fleet.breaker import Verdict
 from router.fleet.rank import RankFacts
 from router.fleet.tiers import ReuseOption
 from router.placement.origins import HomeRecord, LedgerPartial
@@ -119,6 +120,23 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     output_tokens: int | None = None
 
 
+class TargetJudged(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request said of the rank that had it, before or after its end; a request may say several things."""
+
+    now_s: float
+    target: Target
+    verdict: Verdict
+    #: How long an engine with a full queue wants to be left alone; None where it does not say.
+    retry_after_s: float | None = None
+
+
+class WorkerProbed(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker answered a probe of health well. Probes pass through no breaker: they help to close it."""
+
+    now_s: float
+    worker: WorkerId
+
+
 class StateKept(msgspec.Struct, frozen=True, kw_only=True):
     """An engine keeps something that later requests name: a stored response, an opened session."""
 
@@ -164,6 +182,8 @@ Stimulus = (
     | PrefillEnded
     | OutputProgressed
     | RequestEnded
+    | TargetJudged
+    | WorkerProbed
     | StateKept
     | StateDropped
     | StateLost

@@ -2,6 +2,7 @@
 
 from router.placement.chooser import Answer
 from router.placement.decision import Decision
+from router.placement.eligible import Eligible
 from router.placement.explain import explain_choice
 from router.placement.homes import Home
 from router.placement.instructions import REFUSALS, RejectReason
@@ -12,9 +13,10 @@ from router.policy.base import Policy
 
 
 def tell_choice(
-    chooser: JointChooser, arrival: RequestArrived, question: Question, answer: Answer, home: Home | None
+    chooser: JointChooser, eligible: Eligible, question: Question, answer: Answer, home: Home | None
 ) -> Decision:
     """The decision for a request that was placed; `home` is its session's, whether it counts or not."""
+    arrival = eligible.arrival
     query, choice, view = question.query, answer.choice, answer.view
     reused = view if answer.prefill is None else answer.prefill
     unused_home = home.target if home is not None and query.home is None else None
@@ -24,6 +26,7 @@ def tell_choice(
         eligible_count=question.eligible_count,
         unused_home=unused_home,
         can_go_home=question.allows(unused_home),
+        is_failing=unused_home in eligible.doubted,
         is_pinned=arrival.pin is not None,
     )
     return Decision(

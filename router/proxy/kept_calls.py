@@ -10,6 +10,7 @@ from typing import Any
 import msgspec
 
 from router.errors import RequestError, UpstreamUnreachableError
+from router.fleet.breaker import Verdict
 from router.metrics import RequestOutcome
 from router.placement.instructions import RejectReason
 from router.placement.stimuli import StateDropped
@@ -160,6 +161,7 @@ class UseKept:
             return await self._parts.upstream.open(url, headers, self._data, method=self._call.method)
         except UpstreamUnreachableError as error:
             self._parts.metrics.upstream_errors.labels(target.worker, error.code).inc()
+            self._call.tell_verdict(Verdict.FAILED)
             self._parts.fleet.report_unreachable(target.worker)
             raise state_refusal(RejectReason.LOST_STATE) from error
 

@@ -9,11 +9,12 @@ from typing import Any
 
 from router.metrics import RequestOutcome
 from router.proxy import respond
-from router.proxy.api import Api
+from router.proxy.api import PATHS
 from router.proxy.attempt import RunningRequests
 from router.proxy.call import Call, Scope, WrongMethodError
 from router.proxy.client import AsgiClient, Client
 from router.proxy.dry_run import serve_dry_run
+from router.proxy.error_form import find_error_form
 from router.proxy.kept import find_response_path
 from router.proxy.kept_calls import OpenSession, close_session, use_response
 from router.proxy.output_call import OutputCall
@@ -25,10 +26,9 @@ Answer = Callable[[Scope, Client], Awaitable[None]]
 #: Serves a call; made once the call is.
 Serving = Callable[[Call], Awaitable[RequestOutcome]]
 
-_APIS = {api.value: api for api in Api}
 _POST = ("POST",)
 #: Paths of clients, but for those with an id in them; what is not named here needs an admin's key.
-_CLIENT_PATHS = frozenset({*_APIS, "/v1/models", "/open_session", "/close_session"})
+_CLIENT_PATHS = frozenset({*PATHS, "/v1/models", "/open_session", "/close_session"})
 
 
 class HotRoutes:
@@ -53,7 +53,8 @@ class HotRoutes:
             await serve(scope, client)
             return
         error = WrongMethodError(f"this path takes {' or '.join(methods)}")
-        await respond.send_error(client, error, {b"allow": ", ".join(methods).encode()})
+        allow = {b"allow": ", ".join(methods).encode()}
+        await respond.send_error(client, error, allow, find_error_form(scope["path"]))
 
     @staticmethod
     def is_client_path(path: str) -> bool:
@@ -62,7 +63,7 @@ class HotRoutes:
 
     def _find(self, path: str) -> tuple[tuple[str, ...], Answer] | None:
         """Methods of a path, and what serves it; None where it is not one of the data plane's."""
-        api = _APIS.get(path)
+        api = PATHS.get(path)
         if api is not None:
             return _POST, self._serve(lambda call: OutputCall(call, api).serve())
         if path == "/v1/explain":

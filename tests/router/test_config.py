@@ -124,8 +124,8 @@ workers:
         (
             ONE + "polcy: {}",
             (
-                "fleet.yaml: polcy: {}: unknown key; did you mean 'policy'? valid here: access, admission, limits, "
-                "listen, model, policy, probes, redis, retries, sessions, timeouts, tokenizer, workers"
+                "fleet.yaml: polcy: {}: unknown key; did you mean 'policy'? valid here: access, admission, breaker, "
+                "limits, listen, model, policy, probes, redis, retries, sessions, timeouts, tokenizer, workers"
             ),
         ),
         (
