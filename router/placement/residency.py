@@ -78,7 +78,8 @@ class Expected(Mapping[Target, int]):
 
     def without(self, targets: Container[Target]) -> "Expected":
         """The same but for some ranks."""
-        return Expected({target: tokens for target, tokens in self.items() if target not in targets}, [])
+        kept = {target: tokens for target, tokens in self.items() if target not in targets}
+        return Expected(kept, [(min(kept.values()), kept)] if kept else [])
 
     def find(self, target: Target) -> int:
         """Tokens on a rank; 0 where there are none."""
