@@ -24,6 +24,7 @@ from router.config import FleetConfig
 from router.config_check import check_policy
 from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
+from router.control.fleet_metrics import FleetCollector
 from router.control.policy_routes import build_policy_routes
 from router.control.reload import PolicyFile
 from router.control.routes import build_control_app
@@ -113,6 +114,7 @@ class Router:
         self.metrics.watch_agreement(self.agreement.find_all)
         self.metrics.watch_health(self.fleet.find_health)
         self.metrics.watch_parity(self.fleet.find_parity)
+        self.metrics.registry.register(FleetCollector(self.placer))
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
         )
@@ -210,6 +212,7 @@ def _make_settings(config: FleetConfig) -> PlacerSettings:
         max_homes=config.sessions.max_sessions,
         max_decisions=config.limits.decisions,
         shadow_timer=time.perf_counter,
+        breaker=config.breaker.to_settings(),
         limits=tuple(
             RequestLimit(workers=frozenset(map(WorkerId, limit.workers)), max_requests=limit.max_requests)
             for limit in config.admission

@@ -23,8 +23,9 @@ from router.errors import (
     UpstreamTimeoutError,
     UpstreamUnreachableError,
 )
+from router.fleet.breaker import Verdict
 from router.metrics import RequestOutcome
-from router.placement.stimuli import Outcome
+from router.placement.stimuli import Outcome, TargetJudged
 from router.proxy import respond
 from router.proxy.attempt import Attempt, RunningRequests
 from router.proxy.client import Client, ClientGoneError
@@ -35,6 +36,7 @@ from router.proxy.interrupt import InterruptedExchange, Interruption
 from router.proxy.ports import ProxyParts
 from router.proxy.relay import Relay
 from router.proxy.upstream import Exchange
+from router.proxy.verdicts import FULL_STATUSES, judge_error, judge_status, read_retry_after_s
 from wire.ids import RequestId, Target
 
 Scope = dict[str, Any]
@@ -139,6 +141,7 @@ class Call:
             return await self.parts.upstream.open(url, headers, data, method=self.method)
         except UpstreamUnreachableError as error:
             self._count_upstream(error.code)
+            self.tell_verdict(Verdict.FAILED)
             self.parts.fleet.report_unreachable(target.worker)
             raise
 
@@ -153,12 +156,17 @@ class Call:
             target = self._place(attempt, is_retry=attempt_number > 1)
             url = f"{self.parts.fleet.find_url(target)}{self.path}"
             try:
-                return await self.parts.upstream.open(url, self.forward_headers(target), forwarded)
+                exchange = await self.parts.upstream.open(url, self.forward_headers(target), forwarded)
             except UpstreamUnreachableError as error:
                 self._count_upstream(error.code)
+                self.tell_verdict(Verdict.FAILED)
                 attempt.exclude_worker()
                 if attempt_number == MAX_ATTEMPTS:
                     raise
+                continue
+            if exchange.status in FULL_STATUSES:
+                self.tell_verdict(Verdict.FULL, retry_after_s=read_retry_after_s(exchange.headers))
+            return exchange
         raise RuntimeError("unreachable: the last attempt returns or raises")
 
     def _place(self, attempt: Attempt, *, is_retry: bool) -> Target:
@@ -174,8 +182,20 @@ class Call:
             self.parts.metrics.retries.inc()
         return target
 
+    def tell_verdict(
+        self, verdict: Verdict, *, target: Target | None = None, retry_after_s: float | None = None
+    ) -> None:
+        """Tell the breaker of a rank, by default of the one that serves it, what the exchange says of it."""
+        judged, placer = target or self.target, self.parts.placer
+        if judged is None or (verdict in _UNTROUBLED and not placer.breakers.knows(judged)):
+            return
+        now_s = self.parts.clock()
+        placer.handle(TargetJudged(now_s=now_s, target=judged, verdict=verdict, retry_after_s=retry_after_s))
+
     def judge(self, status: int, outcome: Outcome) -> RequestOutcome:
         """How an answer that came through counts."""
+        if status not in FULL_STATUSES:
+            self.tell_verdict(judge_status(status, outcome))
         if status >= 500:
             self._count_upstream(f"status_{status // 100}xx")
             return RequestOutcome.ERROR
@@ -186,8 +206,10 @@ class Call:
             return RequestOutcome.ERROR
         return RequestOutcome.DONE
 
-    async def _fail(self, error: DovecoteError) -> RequestOutcome:
+    async def _fail(self, error: DovecoteError, *, is_own_limit: bool = False) -> RequestOutcome:
         """Tell the client, in the form that what it already has allows."""
+        if not is_own_limit and not isinstance(error, UpstreamUnreachableError):
+            self.tell_verdict(judge_error(error))
         outcome, count = _OUTCOMES.get(type(error), (Outcome.ERROR, RequestOutcome.ERROR))
         if isinstance(error, RequestError | HeadersTooLargeError | UnsupportedEncodingError):
             outcome, count = Outcome.ERROR, RequestOutcome.CLIENT_ERROR
@@ -216,11 +238,12 @@ class Call:
             return await self._fail(UpstreamTimeoutError("the worker did not answer in time"))
         if cause is Interruption.TOO_LONG:
             limit_s = self.parts.limits.request_s
-            return await self._fail(UpstreamTimeoutError(f"the answer was not complete within {limit_s:g} s"))
+            error = UpstreamTimeoutError(f"the answer was not complete within {limit_s:g} s")
+            return await self._fail(error, is_own_limit=True)
         if self.attempt is not None:
             self.attempt.end(Outcome.CANCELLED)
         if cause is Interruption.ABORTED:
-            await self._fail(AbortedError("the request was ended by its client"))
+            await self._fail(AbortedError("the request was ended by its client"), is_own_limit=True)
         return RequestOutcome.CANCELLED
 
     def _count_upstream(self, reason: str) -> None:
@@ -293,6 +316,8 @@ class WrongMethodError(DovecoteError):
     code = "method_not_allowed"
 
 
+#: Verdicts that change nothing where a rank never failed.
+_UNTROUBLED = frozenset({Verdict.GOOD, Verdict.NEUTRAL})
 _OUTCOMES: dict[type[DovecoteError], tuple[Outcome, RequestOutcome]] = {
     UpstreamUnreachableError: (Outcome.WORKER_LOST, RequestOutcome.WORKER_LOST),
     UpstreamClosedError: (Outcome.WORKER_LOST, RequestOutcome.WORKER_LOST),

@@ -218,7 +218,7 @@ async def test_C05_a_request_is_ended_by_its_name_at_the_engine_that_has_it(othe
         assert await abort(client, rid="id-of-abc") == (200, {"aborted": 1})
         await longer
         assert await abort(client, rid="abc") == (200, {"aborted": 0})
-        assert len(client.router._hot._named) == 0
+        assert len(client.router._app._named) == 0
 
 
 async def test_C05_names_that_nobody_has_are_no_error_and_reach_no_engine():
