@@ -141,6 +141,8 @@ class CandidateCost(msgspec.Struct, frozen=True):
     predicted_overlap_tokens: int = 0
     #: Ways to serve the prompt there with other tiers, windows rebuilt or checkpoints; empty where there are none.
     options: tuple[ReuseOption, ...] = ()
+    #: Rank that would prefill for it; None where the rank does so itself.
+    prefill: Target | None = None
 
 
 class CostTable(msgspec.Struct, frozen=True):
@@ -158,6 +160,8 @@ class CostTable(msgspec.Struct, frozen=True):
     totals_s: "array[float]"
     #: Of the candidates that have any.
     options: dict[Target, tuple[ReuseOption, ...]] = {}
+    #: Prefill ranks of pairs, a column like the others; empty where ranks do all themselves.
+    prefills: tuple[Target, ...] = ()
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -173,6 +177,7 @@ class CostTable(msgspec.Struct, frozen=True):
             target == self.home,
             self.predicted_overlap_tokens[place],
             self.options.get(target, ()),
+            self.prefills[place] if self.prefills else None,
         )
 
     def candidates(self) -> tuple[CandidateCost, ...]:
