@@ -63,7 +63,8 @@ class Stakes(NamedTuple):
     #: Prefill of one token in the middle of the prompt, and that of all turns to come.
     token_s: float
     turns_token_s: float
-    #: Pace of generating; as far as its limit lets it generate; with the tokens that a return meets; returns of a session until the answer is complete.
+    #: Pace of generating; as far as its limit lets it generate; with the tokens that a return meets; returns of a
+    #: session until the answer is complete.
     decode: float
     slowed: float
     returns: float
