@@ -38,6 +38,8 @@ class PlacementQuery(msgspec.Struct, frozen=True, kw_only=True):
     expected_output_tokens: int = 256
     #: Of it, tokens that fall beside another answer that begins at the same time.
     joint_output_tokens: int = 128
+    #: The same over what an answer without a client's limit would have: 1 without a limit.
+    joint_ratio: float = 1.0
     #: Returns of a paused session a second, of late.
     return_rate_per_s: float = 0.0
     #: Conversation, None without affinity.
