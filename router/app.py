@@ -37,6 +37,9 @@ from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
 from router.proxy.bounds import Bounds
+from router.proxy.legs.pair import PhaseLimits
+from router.proxy.legs.parts import make_sending
+from router.proxy.legs.retries import RetryLimits
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
 from router.proxy.upstream import AiohttpUpstream, Exchange, Upstream
@@ -89,6 +92,10 @@ class Router:
             tls=worker_tls,
         )
         self._upstream = _LateUpstream()
+        self._sending = make_sending(
+            RetryLimits(**config.retries.model_dump()),
+            PhaseLimits(prefill_s=config.timeouts.prefill_s, handoff_s=config.timeouts.handoff_s),
+        )
         self._worker_tls = worker_tls
         self.control: FastAPI = build_control_app(
             fleet=self.fleet,
@@ -148,6 +155,7 @@ class Router:
             upstream=self._upstream,
             metrics=self.metrics,
             limits=limits,
+            sending=self._sending,
             clock=self._clock,
             agreement=self.agreement,
             forwarded=self.config.forward.prefixes,
@@ -189,6 +197,7 @@ class Router:
                 await self.policy_file.stop()
                 await self.fleet.stop()
         finally:
+            await self._sending.background.close()
             await upstream.close()
             self.prompts.close()
             self.events.stop()

@@ -40,7 +40,7 @@ class OutputCall:
             forwarded, drops_usage = body.to_forward()
             expected = Expected(body.stream, drops_usage, body.choices, body.choices_of_prompt)
             rid = body.get("rid")
-            names = make_engine_names(rid)
+            names = self._call.engine_names = make_engine_names(rid)
             if names:
                 forwarded = splice.splice(forwarded, put={"rid": encode_rid(rid, names)}, cut=())
             with self._hold(rid, names, watch):
