@@ -1,8 +1,8 @@
 """Compile what ops launch for an H200, on a machine that has none, and say what came out.
 
-`python tests/kernels/sm90.py SCENARIO...` prints a JSON line for each scenario of `scenarios_sm90`: what was compiled in
-it, how often, and of each compilation the accesses to memory in its PTX and what ptxas gave it. Ops are called with tensors of the CPU and
-nothing is launched: a stub stands in for the driver.
+`python tests/kernels/sm90.py SCENARIO...` prints a JSON line for each scenario of `scenarios_sm90`: what was compiled
+in it, and of each compilation the accesses to memory in its PTX and what ptxas gave it. Ops are called with tensors of
+the CPU, and nothing is launched: a stub stands in for the driver.
 """
 
 import json
@@ -96,4 +96,4 @@ def assemble(ptx):
 
 if __name__ == "__main__":
     for line in compile_all(sys.argv[1:]):
-        print(json.dumps(line))
+        sys.stdout.write(json.dumps(line) + "\n")
