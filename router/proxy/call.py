@@ -10,11 +10,15 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from router.access.principal import Principal, find_principal
 from router.errors import (
+    AccessError,
     DovecoteError,
     FleetError,
+    ModelForbiddenError,
     RequestError,
     UpstreamClosedError,
     UpstreamError,
@@ -29,6 +33,7 @@ from router.proxy.client import Client, ClientGoneError
 from router.proxy.headers import Headers, HeadersTooLargeError, check_header_size, find_header, request_headers
 from router.proxy.interrupt import InterruptedExchange, Interruption
 from router.proxy.ports import ProxyParts
+from router.proxy.refusal import MAX_NAME_CHARS
 from router.proxy.relay import Relay
 from router.proxy.sse import encode_event
 from router.proxy.upstream import Exchange
@@ -53,7 +58,9 @@ class Call:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query: bytes = scope.get("query_string", b"")
-        self.headers: Headers = list(scope["headers"])
+        #: Whom it is from.
+        self.principal: Principal = find_principal(scope)
+        self.headers: Headers = parts.keys_kept(scope["headers"])
         self.client = client
         self.arrived_s = parts.clock()
         self.request_id = self._choose_id()
@@ -97,14 +104,35 @@ class Call:
             DovecoteError: Header lines or body are too long, or it is compressed.
             ClientGoneError: The client left.
         """
-        return await read_limited(self.headers, self.client, self.parts.limits.body_bytes)
+        limit_bytes, own = self.parts.limits.body_bytes, self.principal.limits.body_bytes
+        return await read_limited(self.headers, self.client, limit_bytes if own is None else min(own, limit_bytes))
+
+    def check_allowed(self, model: str | None) -> None:
+        """Raise where the key is not for a model.
+
+        Raises:
+            ModelForbiddenError: It is not.
+        """
+        if self.principal.models is not None and (model is None or model not in self.principal.models):
+            asked = "a request that names no model" if model is None else repr(model[:MAX_NAME_CHARS])
+            raise ModelForbiddenError(f"the key is not for {asked}", param="model")
+
+    @property
+    def salting(self) -> Callable[[str | None], str] | None:
+        """What makes the salt of a prompt; None where the client's own counts."""
+        tenancy, tenant = self.parts.tenancy, self.principal.tenant
+        return partial(tenancy.make_salt, tenant) if tenancy.isolates(tenant) else None
 
     def forward_headers(self, target: Target) -> Headers:
         """Lines for the worker that serves it, which the answer will name."""
         self.target = target
         rank = str(target.dp_rank).encode()
         self.own_headers |= {b"x-dovecote-worker": target.worker.encode(), b"x-dovecote-dp-rank": rank}
-        return request_headers(self.headers, {b"x-data-parallel-rank": rank, b"x-request-id": self.request_id.encode()})
+        own = {b"x-data-parallel-rank": rank, b"x-request-id": self.request_id.encode()}
+        key = self.parts.fleet.find_key(target.worker)
+        if key is not None:
+            own[b"authorization"] = key
+        return request_headers(self.headers, own)
 
     async def open_placed(self, attempt: Attempt, forwarded: bytes) -> Exchange:
         """An exchange with the rank chosen; a worker that refuses the connection is passed over once.
@@ -153,7 +181,7 @@ class Call:
     async def _fail(self, error: DovecoteError) -> RequestOutcome:
         """Tell the client, in the form that what it already has allows."""
         outcome, count = _OUTCOMES.get(type(error), (Outcome.ERROR, RequestOutcome.ERROR))
-        if isinstance(error, RequestError | HeadersTooLargeError | UnsupportedEncodingError):
+        if isinstance(error, RequestError | AccessError | HeadersTooLargeError | UnsupportedEncodingError):
             outcome, count = Outcome.ERROR, RequestOutcome.CLIENT_ERROR
         elif isinstance(error, FleetError):
             count = RequestOutcome.REJECTED

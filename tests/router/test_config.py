@@ -125,7 +125,7 @@ workers:
             ONE + "polcy: {}",
             (
                 "fleet.yaml: polcy: {}: unknown key; did you mean 'policy'? valid here: access, admission, limits, "
-                "listen, model, policy, probes, redis, sessions, timeouts, tokenizer, workers"
+                "listen, model, policy, probes, redis, sessions, timeouts, tokenizer, worker_tls, workers"
             ),
         ),
         (
