@@ -12,6 +12,7 @@ def explain_choice(
     eligible_count: int = 1,
     unused_home: Target | None = None,
     can_go_home: bool = False,
+    is_failing: bool = False,
     is_pinned: bool = False,
 ) -> str:
     """One sentence for a decision.
@@ -22,12 +23,15 @@ def explain_choice(
         eligible_count: Ranks that could be chosen, looked at or not.
         unused_home: The session's home, where it does not count as one.
         can_go_home: It could be chosen all the same: the conversation was cut, and its home is of little use.
+        is_failing: Requests fail there of late, and what it holds counts for nothing.
         is_pinned: It rests on state inside one engine.
     """
     if is_pinned:
         return f"{choice.target} has the state that it rests on; it can go nowhere else"
     words = choice.reason or _explain_costs(query, choice, eligible_count)
-    if unused_home is not None and can_go_home:
+    if unused_home is not None and is_failing:
+        words = f"requests fail on home {unused_home}, what it holds does not count; {words}"
+    elif unused_home is not None and can_go_home:
         words = f"the conversation was cut, home {unused_home} counts no more than others; {words}"
     elif unused_home is not None:
         words = f"home {unused_home} cannot be chosen; {words}"

@@ -89,8 +89,10 @@ class Upstream(Protocol):
 class AiohttpUpstream:
     """Upstream over an aiohttp session. Made inside the event loop that uses it; closed with `close`."""
 
-    def __init__(self, *, connect_s: float) -> None:
-        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=POOL_IDLE_S, ttl_dns_cache=30)
+    def __init__(self, *, connect_s: float, tls: ssl.SSLContext | None = None) -> None:
+        connector = aiohttp.TCPConnector(
+            limit=0, keepalive_timeout=POOL_IDLE_S, ttl_dns_cache=30, ssl=True if tls is None else tls
+        )
         self._session = aiohttp.ClientSession(
             connector=connector,
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=connect_s),

@@ -41,13 +41,18 @@ class Twins(RuleBasedStateMachine):
         self.open: list[RequestId] = []
 
     @initialize(
-        chosen=st.fixed_dictionaries(dict.fromkeys(PolicyWeights.model_fields, weights)), count=st.integers(9, 24)
+        chosen=st.fixed_dictionaries(dict.fromkeys(PolicyWeights.model_fields, weights)),
+        count=st.integers(9, 24),
+        few=st.sampled_from((0, 0, 6, 128)),
     )
-    def build(self, chosen, count):
+    def build(self, chosen, count, few):
         policy = CacheAffinity(PolicyWeights(**chosen), COSTS)
         self.few, self.all = (
-            Placer(policy=policy, rng_seed=5, settings=PlacerSettings(is_exhaustive=is_exhaustive, max_homes=30))
-            for is_exhaustive in (False, True)
+            Placer(policy=policy, rng_seed=5, settings=settings)
+            for settings in (
+                PlacerSettings(max_homes=30, few_groups=few),
+                PlacerSettings(max_homes=30, is_exhaustive=True),
+            )
         )
         assert count > FEW_RANKS
         self.tell(FleetChanged(now_s=self.now_s, ranks=tuple(facts(target) for target in TARGETS[:count])))
@@ -172,5 +177,5 @@ def facts(target, *, models=("toy",), healthy=True):
 
 TestTwins = Twins.TestCase
 TestTwins.settings = settings(
-    max_examples=80, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
+    max_examples=120, stateful_step_count=40, deadline=None, suppress_health_check=[HealthCheck.too_slow]
 )
