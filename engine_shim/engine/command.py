@@ -13,7 +13,7 @@ import typer
 from engine_shim.engine import flags
 from engine_shim.engine.engine import Engine
 from engine_shim.engine.forward.timed import CostModel, TimedForward
-from engine_shim.engine.forward.toy import build_torch_forward
+from engine_shim.engine.forward.toy import build_torch_embedder, build_torch_forward
 from engine_shim.engine.publish import Endpoint, EventDialect, EventSockets, KvEventsConfigError, parse_kv_events_config
 from engine_shim.engine.server import EngineService, ServiceSettings, ServingLimits
 from engine_shim.engine.server.process import EngineProcess, listen
@@ -68,7 +68,9 @@ def engine(
         settings = msgspec.structs.replace(settings, dialect=event_dialect, limits=limits)
         build_engine = _engine_builder(forward, spec, cost_model)
         listener = undo.enter_context(listen(host, port))
-        service = EngineService(settings, text, build_engine)
+        is_torch = forward is flags.ForwardKind.TORCH
+        embed = build_torch_embedder(spec, spec.seed) if is_torch else None
+        service = EngineService(settings, text, build_engine, embed=embed)
         undo.pop_all()
     EngineProcess(service, listener, log_level=log_level).serve_until_told()
 
