@@ -4,7 +4,7 @@ Reads flags and builds the parts; imports torch only when the torch forward is a
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import msgspec
@@ -68,9 +68,7 @@ def engine(
         settings = msgspec.structs.replace(settings, dialect=event_dialect, limits=limits)
         build_engine = _engine_builder(forward, spec, cost_model)
         listener = undo.enter_context(listen(host, port))
-        is_torch = forward is flags.ForwardKind.TORCH
-        embed = build_torch_embedder(spec, spec.seed) if is_torch else None
-        service = EngineService(settings, text, build_engine, embed=embed)
+        service = EngineService(settings, text, build_engine, embed=_embedder(forward, spec))
         undo.pop_all()
     EngineProcess(service, listener, log_level=log_level).serve_until_told()
 
@@ -91,6 +89,11 @@ def _engine_builder(forward: flags.ForwardKind, spec: EngineSpec, cost_model: Co
         return lambda rank: Engine(spec, TimedForward(cost_model, spec=spec), dp_rank=rank)
     _prepare_torch()
     return lambda rank: Engine(spec, build_torch_forward(spec, spec.seed), dp_rank=rank)
+
+
+def _embedder(forward: flags.ForwardKind, spec: EngineSpec) -> Callable[[Sequence[int]], list[float]] | None:
+    """Makes vectors of texts; None where nothing computes any."""
+    return build_torch_embedder(spec, spec.seed) if forward is flags.ForwardKind.TORCH else None
 
 
 def _prepare_torch() -> None:
