@@ -170,10 +170,16 @@ class _RankAccount:
         self.estimated_s = math.fsum([entry.prefill_s for entry in prefilling])
         self.remaining_s = math.fsum([entry.remaining_prefill_s for entry in prefilling])
 
+    def waiting_s(self, now_s: float) -> float:
+        """Seconds of prefill ahead at a time."""
+        elapsed_s = now_s - self.settled_at_s
+        left_s = self.remaining_s - elapsed_s if elapsed_s > 0.0 else self.remaining_s
+        floor_s = self.estimated_s * OVERDUE_RATIO
+        return left_s if left_s > floor_s else floor_s
+
     def totals(self, now_s: float) -> RankTotals:
         """Sums at a time, without writing anything."""
-        elapsed_s = max(0.0, now_s - self.settled_at_s)
-        waiting_s = max(self.estimated_s * OVERDUE_RATIO, self.remaining_s - elapsed_s)
+        waiting_s = self.waiting_s(now_s)
         left_ratio = min(1.0, waiting_s / self.estimated_s) if self.estimated_s > 0 else 1.0
         return RankTotals(
             waiting_s=waiting_s,
@@ -231,6 +237,12 @@ class Ledger:
         account = self._accounts.get(target)
         own = _NOTHING if account is None else account.totals(now_s)
         return _add_words(own, target, self._words.values(), now_s) if self._words else own
+
+    def waiting_s(self, target: Target, now_s: float) -> float:
+        """Of these, the seconds of prefill ahead."""
+        account = self._accounts.get(target)
+        own_s = 0.0 if account is None else account.waiting_s(now_s)
+        return _add_waits_s(own_s, target, self._words.values(), now_s) if self._words else own_s
 
     def idle_at_s(self, target: Target) -> float | None:
         """The earliest that the work ahead on a rank can be done; None where there is none."""
@@ -381,13 +393,21 @@ def _to_partial(target: Target, totals: RankTotals) -> RankPartial:
 
 
 def _add_words(own: RankTotals, target: Target, words: Iterable[_Word], now_s: float) -> RankTotals:
-    """Sums with those of other routers, whose prefills went on since they told of them."""
+    """Sums with those of other routers."""
     sums = {name: getattr(own, name) for name in RankTotals.__struct_fields__}
     for word in words:
         partial = word.ranks.get(target)
-        if partial is None:
-            continue
-        for name in sums:
+        for name in sums if partial is not None else ():
             sums[name] += getattr(partial, name)
-        sums["waiting_s"] -= min(partial.waiting_s, max(0.0, now_s - word.told_at_s))
+    sums["waiting_s"] = _add_waits_s(own.waiting_s, target, words, now_s)
     return RankTotals(**sums)
+
+
+def _add_waits_s(own_s: float, target: Target, words: Iterable[_Word], now_s: float) -> float:
+    """Seconds of prefill ahead with those of other routers, whose prefills went on since they told of them."""
+    for word in words:
+        partial = word.ranks.get(target)
+        if partial is not None:
+            own_s += partial.waiting_s
+            own_s -= min(partial.waiting_s, max(0.0, now_s - word.told_at_s))
+    return own_s

@@ -19,7 +19,7 @@ from router.placement.chooser import Answer, Chooser
 from router.placement.clock import PlacementClock
 from router.placement.decision import Decision, DecisionLog
 from router.placement.eligible import find_full, find_pools, find_refusal
-from router.placement.explain import explain_choice
+from router.placement.explain import Telling
 from router.placement.following import Following
 from router.placement.homes import Home, is_broken, mark_chain, name_home
 from router.placement.instructions import REFUSALS, Instruction, Place, Reject, RejectReason
@@ -99,8 +99,8 @@ class Placer:
         self._books.change_policy(policy.coefficients)
 
     def _ask_with(self, policy: Policy, *, is_exhaustive: bool) -> Chooser:
-        few = self._settings.few_groups
-        return Chooser(policy, self._books.standings, seed=self._seed, is_exhaustive=is_exhaustive, few_groups=few)
+        few = self._settings.few_ranks
+        return Chooser(policy, self._books.standings, seed=self._seed, is_exhaustive=is_exhaustive, few_ranks=few)
 
     @property
     def policy(self) -> Policy:
@@ -227,12 +227,12 @@ class Placer:
     ) -> Decision:
         query, choice, view = question.query, answer.choice, answer.view
         unused_home = home.target if home is not None and query.home is None else None
-        reason = explain_choice(
-            query,
-            choice,
+        telling = Telling(
+            query=query,
+            choice=choice,
             eligible_count=question.eligible_count,
             unused_home=unused_home,
-            can_go_home=question.allows(unused_home),
+            can_go_home=unused_home is not None and question.allows(unused_home),
             is_pinned=arrival.pin is not None,
         )
         return Decision(
@@ -247,9 +247,10 @@ class Placer:
             hoped_cached_tokens=view.usable_overlap_tokens - view.overlap_tokens,
             predicted_ttft_s=chooser.ttft_s(query, view),
             eligible_count=question.eligible_count,
-            reason=reason,
+            telling=telling,
             credit="approximate" if choice.target in arrival.approximate else arrival.credit,
             costs=choice.costs,
+            sheet=answer.sheet,
         )
 
     def _charge(self, arrival: RequestArrived, question: Question, answer: Answer) -> None:
@@ -281,7 +282,7 @@ class Placer:
             prompt_tokens=bound_tokens(arrival.prompt_tokens),
             target=None,
             predicted_cached_tokens=0,
-            reason=REFUSALS[reason],
+            telling=REFUSALS[reason],
         )
 
     # Progress and end
