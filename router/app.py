@@ -14,6 +14,7 @@ from secrets import randbits
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import Match
 
 from prefix_index import make_index
 from prefix_index.hashing import native_available
@@ -23,6 +24,7 @@ from router.config import FleetConfig
 from router.config_check import check_policy
 from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
+from router.control.fleet_metrics import FleetCollector
 from router.control.policy_routes import build_policy_routes
 from router.control.reload import PolicyFile
 from router.control.routes import build_control_app
@@ -34,6 +36,7 @@ from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
+from router.proxy.bounds import Bounds
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
 from router.proxy.upstream import AiohttpUpstream, Exchange, Upstream
@@ -111,6 +114,7 @@ class Router:
         self.metrics.watch_agreement(self.agreement.find_all)
         self.metrics.watch_health(self.fleet.find_health)
         self.metrics.watch_parity(self.fleet.find_parity)
+        self.metrics.registry.register(FleetCollector(self.placer))
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
         )
@@ -134,6 +138,7 @@ class Router:
             first_byte_s=self.config.timeouts.first_byte_s,
             idle_s=self.config.timeouts.idle_s,
             request_s=self.config.timeouts.request_s,
+            bounds=Bounds(**self.config.bounds.model_dump()),
         )
         return ProxyParts(
             placer=self.placer,
@@ -145,7 +150,13 @@ class Router:
             limits=limits,
             clock=self._clock,
             agreement=self.agreement,
+            forwarded=self.config.forward.prefixes,
+            has_own_route=self._has_own_route,
         )
+
+    def _has_own_route(self, path: str) -> bool:
+        scope = {"type": "http", "path": path, "method": "GET"}
+        return any(route.matches(scope)[0] is not Match.NONE for route in self.control.routes)
 
     def count_running(self) -> int:
         """Requests that are placed and not ended."""
@@ -201,6 +212,7 @@ def _make_settings(config: FleetConfig) -> PlacerSettings:
         max_homes=config.sessions.max_sessions,
         max_decisions=config.limits.decisions,
         shadow_timer=time.perf_counter,
+        breaker=config.breaker.to_settings(),
         limits=tuple(
             RequestLimit(workers=frozenset(map(WorkerId, limit.workers)), max_requests=limit.max_requests)
             for limit in config.admission

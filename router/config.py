@@ -12,6 +12,8 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from router.config_access import AccessConfig, is_loopback
+from router.config_breaker import BreakerConfig
+from router.config_forward import ForwardConfig
 from router.config_model import ConfigModel, Count, Port, Seconds, SizeBytes, Text, describe_valid
 from router.config_policy import (
     MAX_TEXT_CHARS,
@@ -24,16 +26,18 @@ from router.config_policy import (
     describe_refusal,
     parse_config_text,
 )
+from router.config_retries import RetriesConfig
 from router.config_sources import apply_environment, apply_flags, find_origin, may_be_secret
 from router.config_tls import ServerTls, WorkerTls
 from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig
 from router.errors import ConfigError
 
 __all__ = [
-    "MAX_TEXT_CHARS", "AccessConfig", "AdmissionLimit", "CacheConfig", "Coefficients", "EventSource", "EventsMode",
-    "FleetConfig", "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection", "PolicyWeights",
-    "ProbesConfig", "RedisConfig", "SessionsConfig", "ShadowConfig", "TimeoutsConfig", "TokenizerConfig",
-    "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid", "load_fleet_config",
+    "MAX_TEXT_CHARS", "AccessConfig", "AdmissionLimit", "BreakerConfig", "CacheConfig", "Coefficients", "EventSource",
+    "EventsMode", "FleetConfig", "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection",
+    "PolicyWeights", "ProbesConfig", "RedisConfig", "RetriesConfig", "SessionsConfig", "ShadowConfig",
+    "TimeoutsConfig", "TokenizerConfig", "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid",
+    "load_fleet_config",
 ]  # fmt: skip
 
 #: Most workers named in an error.
@@ -84,6 +88,10 @@ class TimeoutsConfig(ConfigModel):
     idle_s: Seconds = 120.0
     #: From the whole request to the last byte of its answer, however it dribbles.
     request_s: Seconds = 3_600.0
+    #: For a prefill rank to be done with the prompt, its queue included. Only for pairs.
+    prefill_s: Seconds = 300.0
+    #: From there to the decode rank's first piece of a stream, the transfer included. Only for pairs.
+    handoff_s: Seconds = 30.0
 
 
 class ProbesConfig(ConfigModel):
@@ -128,6 +136,21 @@ class AdmissionLimit(ConfigModel):
     max_requests: Count
 
 
+class BoundsConfig(ConfigModel):
+    """Largest values in one request, by what its engine would do with them."""
+
+    #: Answers to one prompt (`n`, `best_of`).
+    choices: Count = 128
+    #: Prompts, documents or items in one body.
+    prompts: Count = 2_048
+    #: Answers over all prompts of a body.
+    answers: Count = 4_096
+    #: Log probabilities of one token.
+    logprobs: Count = 128
+    #: Tokens of one answer.
+    output_tokens: Count = 100_000_000
+
+
 class FleetConfig(ConfigModel):
     """The whole of `fleet.yaml`."""
 
@@ -140,8 +163,12 @@ class FleetConfig(ConfigModel):
     tokenizer: TokenizerConfig | None = None
     policy: PolicySection = PolicySection()
     limits: LimitsConfig = LimitsConfig()
+    bounds: BoundsConfig = BoundsConfig()
+    forward: ForwardConfig = ForwardConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
+    retries: RetriesConfig = RetriesConfig()
     probes: ProbesConfig = ProbesConfig()
+    breaker: BreakerConfig = BreakerConfig()
     sessions: SessionsConfig = SessionsConfig()
     #: Limits on what workers may have at once; none by default.
     admission: Annotated[tuple[AdmissionLimit, ...], Field(max_length=1_000)] = ()

@@ -14,6 +14,7 @@ from router.errors import AccessError, ForbiddenError, MissingKeyError
 from router.metrics import RouterMetrics
 from router.proxy import respond
 from router.proxy.client import AsgiClient, Client
+from router.proxy.error_form import find_error_form
 
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 _log = logging.getLogger("dovecote.access")
@@ -55,4 +56,4 @@ class Guard:
     async def _refuse(self, error: AccessError, scope: Any, client: Client) -> None:
         self._metrics.errors.labels(error.code).inc()
         _log.info("access_refused code=%s method=%r path=%r", error.code, scope["method"], scope["path"][:200])
-        await respond.send_error(client, error, {})
+        await respond.send_error(client, error, {}, find_error_form(scope["path"]))

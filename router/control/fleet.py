@@ -23,7 +23,7 @@ from router.control.worker import Worker
 from router.fleet.agreement import Agreement
 from router.fleet.source import RankSource
 from router.placement.placer import Placer
-from router.placement.stimuli import FleetChanged, LoadReported, StateLost
+from router.placement.stimuli import FleetChanged, LoadReported, StateLost, WorkerProbed
 from router.prompt import ModelPrompts, PromptCatalogue, Prompter
 from router.prompt.loading import load_prompter
 from wire.ids import Target, WorkerId
@@ -202,6 +202,8 @@ class FleetWatch:
             else:
                 self._lose(worker)
         if problem is None and worker.is_usable:
+            if self._placer.breakers:
+                self._placer.handle(WorkerProbed(now_s=self._clock(), worker=worker.id))
             self._report_loads(worker, await client.read_loads() or ())
 
     @staticmethod

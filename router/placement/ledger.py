@@ -175,7 +175,7 @@ class _RankAccount:
         elapsed_s = now_s - self.settled_at_s
         left_s = self.remaining_s - elapsed_s if elapsed_s > 0.0 else self.remaining_s
         floor_s = self.estimated_s * OVERDUE_RATIO
-        return left_s if left_s > floor_s else floor_s
+        return max(floor_s, left_s)
 
     def totals(self, now_s: float) -> RankTotals:
         """Sums at a time, without writing anything."""

@@ -9,7 +9,7 @@ prompt are compared to the block; of the others it is known to the power of two 
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import islice
 from operator import itemgetter
@@ -75,6 +75,11 @@ class Expected(Mapping[Target, int]):
         if not tokens:
             raise KeyError(target)
         return tokens
+
+    def without(self, targets: Container[Target]) -> "Expected":
+        """The same but for some ranks."""
+        kept = {target: tokens for target, tokens in self.items() if target not in targets}
+        return Expected(kept, [(min(kept.values()), kept)] if kept else [])
 
     def find(self, target: Target) -> int:
         """Tokens on a rank; 0 where there are none."""

@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from router.fleet.breaker import BreakerSettings
 from wire.ids import WorkerId
 
 
@@ -39,6 +40,8 @@ class PlacerSettings(msgspec.Struct, frozen=True, kw_only=True):
     shadow_timer: Callable[[], float] | None = None
     #: What workers may have at once.
     limits: tuple[RequestLimit, ...] = ()
+    #: When ranks that fail get no requests.
+    breaker: BreakerSettings = BreakerSettings()
     #: Name of this router in the ledger, and its fencing token: it grows with each start.
     origin: str = "local"
     fencing_token: int = 1

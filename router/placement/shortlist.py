@@ -1,11 +1,11 @@
 """Which ranks of a large fleet a policy has to look at: those that could win, and no more.
 
-Looked at is the session's home. Where others may cost as little they are glanced at (`router.policy.glance`): those
-that hold most of the prompt each by itself, the others by groups that look alike, from the cheapest on until none that
-follows can cost as little as the best, the tie window included; in a small fleet each by itself. Looked at again, term by term, are those that may be
-the best, and of those that may be tied with it the one that wins. The choice is the one that looking at every rank
-gives, to the last bit: one is left out only by a lower bound, or because it loses the tie
-(`tests/models/test_shortlist_model.py`).
+Looked at is the session's home. Where others may cost as little they are glanced at (`router.policy.glance`), in a
+small fleet each by itself; in a large one those that hold most of the prompt, and the others by groups that look alike,
+from the cheapest on until none that follows can cost as little as the best, the tie window included. Looked at again,
+term by term, are those that may be the best, and of those that may be tied with it the one that wins. The choice is the
+one that looking at every rank gives, to the last bit: one is left out only by a lower bound, or because it loses the
+tie (`tests/models/test_shortlist_model.py`).
 """
 
 import math

@@ -17,6 +17,7 @@ from router.prompt import PreparedPrompt
 from router.proxy import splice
 from router.proxy.asked import Asked, check_model
 from router.proxy.attempt import Attempt
+from router.proxy.bystander import Bystander
 from router.proxy.call import Call
 from router.proxy.headers import text_headers
 from router.proxy.interrupt import ExchangeWatch
@@ -128,7 +129,7 @@ class UseKept:
         async with ExchangeWatch(self._call.client) as watch:
             limit(watch, self._parts)
             exchange = await self._open(target)
-            relayed = await carry(self._call, exchange, _Bystander(), watch, self._see)
+            relayed = await carry(self._call, exchange, Bystander(), watch, self._see)
         return self._call.judge(relayed.status, relayed.outcome)
 
     def _find(self) -> Target:
@@ -152,37 +153,15 @@ class UseKept:
         return target
 
     async def _open(self, target: Target) -> Exchange:
-        url = f"{self._parts.fleet.find_url(target)}{self._call.path}"
-        if self._call.query:
-            url += f"?{self._call.query.decode('latin-1')}"
-        headers = self._call.forward_headers(target)
         try:
-            return await self._parts.upstream.open(url, headers, self._data, method=self._call.method)
+            return await self._call.open_at(target, self._data)
         except UpstreamUnreachableError as error:
-            self._parts.metrics.upstream_errors.labels(target.worker, error.code).inc()
-            self._parts.fleet.report_unreachable(target.worker)
             raise state_refusal(RejectReason.LOST_STATE) from error
 
     def _see(self, status: int, _body: bytes) -> None:
         if self._drops and status < 300:
             placer = self._parts.placer
             placer.handle(StateDropped(now_s=self._parts.clock(), name=self._name))
-
-
-class _Bystander:
-    """Nothing was placed that could make progress."""
-
-    def see_first_byte(self) -> None:
-        """See `Witness`."""
-
-    def see_first_output(self) -> None:
-        """See `Witness`."""
-
-    def see_progress(self, output_tokens: int) -> None:
-        """See `Witness`."""
-
-    def keep_response(self, response_id: str) -> None:
-        """See `Witness`."""
 
 
 async def close_session(call: Call) -> RequestOutcome:
@@ -206,13 +185,19 @@ def limit(watch: ExchangeWatch, parts: ProxyParts) -> None:
 
 
 async def carry(
-    call: Call, exchange: Exchange, witness: Witness, watch: ExchangeWatch, see: Callable[[int, bytes], None]
+    call: Call,
+    exchange: Exchange,
+    witness: Witness,
+    watch: ExchangeWatch,
+    see: Callable[[int, bytes], None],
+    *,
+    is_opaque: bool = False,
 ) -> Relayed:
     """Carry an answer back as it is, and close the exchange."""
     try:
         limits = call.parts.limits
         call.relay = Relay(exchange, call.client, witness, watch, limits=limits, own_headers=call.own_headers)
-        return await call.relay.carry_as_it_is(see)
+        return await call.relay.carry_as_it_is(see, is_opaque=is_opaque)
     finally:
         exchange.close()
 

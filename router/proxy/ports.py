@@ -13,6 +13,9 @@ from router.fleet.tiers import ReuseOption
 from router.metrics import RouterMetrics
 from router.placement.placer import Placer
 from router.prompt import PromptCatalogue
+from router.prompt.conversion_choice import ConversionChoice
+from router.proxy.bounds import Bounds
+from router.proxy.converted import make_choice
 from router.proxy.kept import ResponseChains
 from router.proxy.known_bodies import KnownBodies
 from router.proxy.prediction import Evidence
@@ -80,6 +83,8 @@ class ProxyLimits(msgspec.Struct, frozen=True, kw_only=True):
     request_s: float = 3_600.0
     #: Longest answer that is not streamed.
     answer_bytes: int = 256 << 20
+    #: What a request may ask for at most.
+    bounds: Bounds = Bounds()
 
 
 class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,3 +107,9 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     chains: ResponseChains = msgspec.field(default_factory=ResponseChains)
     #: Conversations of requests that name none.
     fingerprints: Fingerprints = msgspec.field(default_factory=Fingerprints)
+    #: Paths that go to workers as they are, with all that is below them.
+    forwarded: tuple[str, ...] = ()
+    #: Whether the router answers a path itself, beside those of the data plane.
+    has_own_route: Callable[[str], bool] = lambda _path: False
+    #: What engines make of bodies that they turn into chats.
+    conversions: ConversionChoice = msgspec.field(default_factory=make_choice)
