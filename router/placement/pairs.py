@@ -36,9 +36,7 @@ from wire.ids import Target
 class JointChooser:
     """Asks one policy for a rank or a pair."""
 
-    def __init__(
-        self, whole: Chooser, standings: Standings, fleet: Fleet, *, seed: int, few_ranks: int | None
-    ) -> None:
+    def __init__(self, whole: Chooser, standings: Standings, fleet: Fleet, *, seed: int, few_ranks: int | None) -> None:
         """Take what is asked.
 
         Args:
