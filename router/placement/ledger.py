@@ -22,6 +22,7 @@ from enum import StrEnum
 import msgspec
 
 from router.fleet.outputs import OutputLengths
+from router.placement.ledger_check import check_ledger
 from router.placement.origins import PARTIAL_TTL_S, Fence, LedgerPartial, RankPartial, Stamp
 from wire.ids import RequestId, Target
 
@@ -102,7 +103,7 @@ class RankTotals(msgspec.Struct, frozen=True, kw_only=True):
 _NOTHING = RankTotals()
 
 
-class _RankAccount:
+class RankAccount:
     """Open reservations of one rank, and their sums as of `settled_at_s`."""
 
     def __init__(self) -> None:
@@ -216,7 +217,7 @@ class Ledger:
         self._fence = Fence()
         self._words: dict[str, _Word] = {}
         self._open: dict[RequestId, Reservation] = {}
-        self._accounts: dict[Target, _RankAccount] = {}
+        self._accounts: dict[Target, RankAccount] = {}
         #: Reservations ever made.
         self.reserved_total = 0
         #: Reservations ever released; the difference is what is open.
@@ -284,7 +285,7 @@ class Ledger:
         """Charges a request to its rank; False, and nothing done, when it is charged already."""
         if reservation.request_id in self._open:
             return False
-        account = self._accounts.setdefault(reservation.target, _RankAccount())
+        account = self._accounts.setdefault(reservation.target, RankAccount())
         account.settle(reservation.reserved_at_s)
         self._open[reservation.request_id] = reservation
         _expect(reservation, self.outputs)
@@ -343,49 +344,6 @@ class Ledger:
     def check_invariants(self) -> None:
         """Raises AssertionError unless sums, phases and counters agree."""
         check_ledger(self._open, self._accounts, open_total=self.reserved_total - self.released_total)
-
-
-def check_ledger(
-    reservations: dict[RequestId, Reservation], accounts: dict[Target, _RankAccount], *, open_total: int
-) -> None:
-    """Raises AssertionError unless every open reservation stands in exactly one account and no sum is negative."""
-    problems = []
-    if open_total != len(reservations):
-        problems.append(f"{open_total} reservations should be open, {len(reservations)} are")
-    standing = [name for account in accounts.values() for name in (*account.prefilling, *account.decoding)]
-    if sorted(standing) != sorted(reservations):
-        problems.append(f"accounts hold {sorted(standing)}, open are {sorted(reservations)}")
-    for target, account in accounts.items():
-        entries = [*account.prefilling.values(), *account.decoding.values()]
-        if not entries:
-            problems.append(f"{target} has an account and nothing in it")
-        if any(entry.target != target for entry in entries):
-            problems.append(f"{target} is charged for another rank's request")
-        problems += _find_wrong_sums(target, account)
-    if problems:
-        raise AssertionError("; ".join(problems))
-
-
-def _find_wrong_sums(target: Target, account: _RankAccount) -> list[str]:
-    prefilling, decoding = account.prefilling.values(), account.decoding.values()
-    expected = {
-        "uncached_tokens": sum(entry.uncached_tokens for entry in prefilling),
-        "remaining_output_tokens": sum(entry.remaining_output_tokens for entry in decoding),
-        "context_tokens": sum(entry.context_tokens for entry in decoding),
-        "open_tokens": sum(entry.room_tokens for entry in (*prefilling, *decoding)),
-        "joint_output_tokens": sum(entry.joint_output_tokens for entry in (*prefilling, *decoding)),
-        "joint_context_tokens": sum(
-            entry.joint_output_tokens * entry.context_tokens for entry in (*prefilling, *decoding)
-        ),
-    }
-    wrong = [
-        f"{target}: {name} is {getattr(account, name)}, not {sum_}"
-        for name, sum_ in expected.items()
-        if getattr(account, name) != sum_
-    ]
-    if min(account.estimated_s, account.remaining_s, *expected.values()) < 0:
-        wrong.append(f"{target} has a negative sum")
-    return wrong
 
 
 def _to_partial(target: Target, totals: RankTotals) -> RankPartial:

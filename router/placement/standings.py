@@ -252,8 +252,10 @@ class Standings:
         if accepting != pooled or accepting != sorted(self._pool_of):
             raise AssertionError(f"accepting {accepting}, in pools {pooled}")
         for pool in self._all_pools():
-            for asked in (*pool.groups.values(), *pool.sketches.values()):
-                asked.check_invariants()
+            for groups in pool.groups.values():
+                groups.check_invariants()
+            for sketches in pool.sketches.values():
+                sketches.check_invariants()
 
     def _find_in_pool(self, pool: Pool) -> Callable[[Target], tuple[RankView, float | None] | None]:
         def find(target: Target) -> tuple[RankView, float | None] | None:
