@@ -130,26 +130,31 @@ class RankAccount:
         self.settled_at_s = max(self.settled_at_s, now_s)
 
     def add_prefill(self, entry: Reservation) -> None:
+        """A request whose first token is awaited."""
         self.prefilling[entry.request_id] = entry
         self.uncached_tokens += entry.uncached_tokens
         self._count_room(entry, 1)
         self._recount()
 
     def remove_prefill(self, entry: Reservation) -> None:
+        """Its first token came, or it is over."""
         del self.prefilling[entry.request_id]
         self.uncached_tokens -= entry.uncached_tokens
         self._count_room(entry, -1)
         self._recount()
 
     def add_decode(self, entry: Reservation) -> None:
+        """A request that generates."""
         self.decoding[entry.request_id] = entry
         self._count_decode(entry, 1)
 
     def remove_decode(self, entry: Reservation) -> None:
+        """It is over."""
         del self.decoding[entry.request_id]
         self._count_decode(entry, -1)
 
     def record_output(self, entry: Reservation, output_tokens: int, outputs: OutputLengths) -> None:
+        """A request gave so much by now."""
         count = self._count_decode if entry.request_id in self.decoding else self._count_room
         count(entry, -1)
         entry.output_tokens = output_tokens
