@@ -10,7 +10,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from secrets import randbits
+from secrets import randbits, token_bytes
 from typing import Any
 
 from fastapi import FastAPI
@@ -20,8 +20,10 @@ from prefix_index import make_index
 from prefix_index.hashing import native_available
 from router.access import OPERATOR, AccessGate, KeyRing
 from router.access.principal import ANONYMOUS
-from router.config import FleetConfig
-from router.config_check import check_policy
+from router.access.tenants import Tenancy
+from router.config import AccessConfig, FleetConfig
+from router.config_access import Isolation
+from router.config_check import check_policy, read_salt_secret
 from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
 from router.control.fleet_metrics import FleetCollector
@@ -158,6 +160,8 @@ class Router:
             sending=self._sending,
             clock=self._clock,
             agreement=self.agreement,
+            tenancy=_make_tenancy(self.config.access),
+            forwards_keys=self.config.access.forwards_keys,
             forwarded=self.config.forward.prefixes,
             has_own_route=self._has_own_route,
         )
@@ -213,6 +217,16 @@ def _make_gate(config: FleetConfig, is_client_path: Callable[[str], bool]) -> Ac
         open_paths=access.open_paths,
         has_admin_port=config.listen.admin_port is not None,
     )
+
+
+def _make_tenancy(access: AccessConfig) -> Tenancy:
+    """What keeps tenants apart; without a configured secret their salts last as long as the process."""
+    if access.isolation is Isolation.SHARED or not access.has_keys:
+        return Tenancy(None)
+    secret = read_salt_secret(access)
+    if secret is None:
+        _log.warning("salt_secret_drawn effect='tenants miss what engines cached before, and on other routers'")
+    return Tenancy(secret or token_bytes(32))
 
 
 def _make_settings(config: FleetConfig) -> PlacerSettings:

@@ -115,6 +115,11 @@ class FleetWatch:
         known = self.workers.get(worker)
         return frozenset() if known is None else frozenset(known.targets)
 
+    def find_key(self, worker: WorkerId) -> bytes | None:
+        """Value of the `authorization` line that a worker asks for; None where it asks for none."""
+        known = self.workers.get(worker)
+        return None if known is None else known.config.authorization
+
     def find_block_sizes(self) -> frozenset[int]:
         """Tokens a block, for every size that workers say they have."""
         sizes = (worker.facts.block_tokens for worker in self.workers.values() if worker.facts is not None)
@@ -184,7 +189,13 @@ class FleetWatch:
 
     async def _look_at(self, worker: Worker, probe_number: int) -> None:
         limit_s = max(1.0, self._config.probes.interval_s)
-        client = EngineClient(self._client, worker.config.url, limit_s, sidecar_url=worker.config.sidecar)
+        client = EngineClient(
+            self._client,
+            worker.config.url,
+            limit_s,
+            sidecar_url=worker.config.sidecar,
+            authorization=worker.config.authorization,
+        )
         was_suspect, worker.is_suspect = worker.is_suspect, False
         problem = await client.probe()
         if problem is None and (was_suspect or self._are_facts_due(worker, probe_number)):

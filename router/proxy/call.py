@@ -10,13 +10,16 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
-from router.access.principal import find_principal
+from router.access.principal import Principal, find_principal
 from router.errors import (
+    AccessError,
     BodyTooLargeError,
     DovecoteError,
     FleetError,
+    ModelForbiddenError,
     RequestError,
     UpstreamClosedError,
     UpstreamError,
@@ -37,6 +40,7 @@ from router.proxy.interrupt import InterruptedExchange, Interruption
 from router.proxy.legs.aborts import abort_on_engine
 from router.proxy.legs.sending import Sending
 from router.proxy.ports import ProxyParts
+from router.proxy.refusal import MAX_NAME_CHARS
 from router.proxy.relay import Relay
 from router.proxy.upstream import Exchange
 from router.proxy.verdicts import FULL_STATUSES, judge_error, judge_status
@@ -50,6 +54,7 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 _INFLATED_INLINE_BYTES = 16 << 10
 #: A question of tokens is sent to this many workers at most, the second one when the first refused the connection.
 MAX_ATTEMPTS = 2
+RANK_HEADER = b"x-data-parallel-rank"
 #: How long the last words to a client may take.
 SLOW_CLIENT_S = 2.0
 
@@ -60,12 +65,13 @@ class Call:
     def __init__(self, parts: ProxyParts, running: RunningRequests, scope: Scope, client: Client) -> None:
         self.parts = parts
         self.running = running
-        self._scope = scope
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query: bytes = scope.get("query_string", b"")
+        #: Whom it is from.
+        self.principal: Principal = find_principal(scope)
+        self.headers: Headers = parts.keys_kept(scope["headers"])
         self._error_form = find_error_form(self.path)
-        self.headers: Headers = list(scope["headers"])
         self.client = client
         self.arrived_s = parts.clock()
         self.request_id = self._choose_id()
@@ -113,14 +119,38 @@ class Call:
             DovecoteError: Header lines or body are too long, or it cannot be decompressed.
             ClientGoneError: The client left.
         """
-        data = await read_limited(self.headers, self.client, self.parts.limits.body_bytes)
+        limit_bytes, own = self.parts.limits.body_bytes, self.principal.limits.body_bytes
+        if own is not None:
+            limit_bytes = min(own, limit_bytes)
+        data = await read_limited(self.headers, self.client, limit_bytes)
         self.headers = [line for line in self.headers if line[0] != b"content-encoding"]
         return data
 
+    def check_allowed(self, model: str | None) -> None:
+        """Raise where the key is not for a model.
+
+        Raises:
+            ModelForbiddenError: It is not.
+        """
+        if self.principal.models is not None and (model is None or model not in self.principal.models):
+            asked = "a request that names no model" if model is None else repr(model[:MAX_NAME_CHARS])
+            raise ModelForbiddenError(f"the key is not for {asked}", param="model")
+
+    @property
+    def salting(self) -> Callable[[str | None], str] | None:
+        """What makes the salt of a prompt; None where the client's own counts."""
+        tenancy, tenant = self.parts.tenancy, self.principal.tenant
+        return partial(tenancy.make_salt, tenant) if tenancy.isolates(tenant) else None
+
     def write_headers(self, target: Target) -> Headers:
         """Lines for a worker that serves it, or a leg of it."""
-        rank = str(target.dp_rank).encode()
-        return request_headers(self.headers, {b"x-data-parallel-rank": rank, b"x-request-id": self.request_id.encode()})
+        said = find_header(self.headers, RANK_HEADER) if self.principal.is_trusted and not self.legs else None
+        rank = str(target.dp_rank).encode() if said is None else said
+        own = {RANK_HEADER: rank, b"x-request-id": self.request_id.encode()}
+        key = self.parts.fleet.find_key(target.worker)
+        if key is not None:
+            own[b"authorization"] = key
+        return request_headers(self.headers, own)
 
     def forward_headers(self, target: Target) -> Headers:
         """The same for the one whose answer the client gets; the answer will name it."""
@@ -137,7 +167,7 @@ class Call:
     @property
     def tenant(self) -> str:
         """Whose call it is; empty where there are no tenants."""
-        return find_principal(self._scope).tenant
+        return self.principal.tenant
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -200,7 +230,7 @@ class Call:
         if not is_own_limit and not isinstance(error, UpstreamUnreachableError):
             self.tell_verdict(judge_error(error))
         outcome, count = _OUTCOMES.get(type(error), (Outcome.ERROR, RequestOutcome.ERROR))
-        if isinstance(error, RequestError | HeadersTooLargeError | UnsupportedEncodingError):
+        if isinstance(error, RequestError | AccessError | HeadersTooLargeError | UnsupportedEncodingError):
             outcome, count = Outcome.ERROR, RequestOutcome.CLIENT_ERROR
         elif isinstance(error, FleetError):
             count = RequestOutcome.REJECTED
@@ -226,7 +256,9 @@ class Call:
         """Nobody waits for the answer any more; a pair tells its engines by itself."""
         if self.target is not None and not self.legs:
             parts = self.parts
-            abort_on_engine(parts.upstream, parts.sending.background, self.find_facts(self.target), self.engine_names)
+            key = parts.fleet.find_key(self.target.worker)
+            facts = self.find_facts(self.target)
+            abort_on_engine(parts.upstream, parts.sending.background, facts, self.engine_names, key)
 
     async def _stop(self, cause: Interruption) -> RequestOutcome:
         self._abandon()

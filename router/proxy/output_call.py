@@ -33,7 +33,7 @@ class OutputCall:
     async def serve(self) -> RequestOutcome:
         """Serve it; see `Call.run` for what is raised."""
         data = await self._call.read_body()
-        body = RequestBody(data, api=self._api, known=self._parts.known_bodies)
+        body = RequestBody(data, api=self._api, known=self._parts.known_bodies, salting=self._call.salting)
         async with ExchangeWatch(self._call.client) as watch:
             asked = await self._ask(body)
             attempt = Attempt(self._parts, self._call.running, asked, arrived_s=self._call.arrived_s)
@@ -67,9 +67,10 @@ class OutputCall:
 
     async def _ask(self, body: RequestBody) -> Asked:
         check_bounds(body, self._parts.limits.bounds)
+        self._call.check_allowed(body.model)
         check_model(self._parts, body.model, is_needed=SHAPES[self._api].needs_model)
         started_s = self._parts.clock()
-        asked = await prepare(self._parts, body, self._call.headers, self._call.request_id)
+        asked = await prepare(self._parts, body, self._call.headers, self._call.request_id, self._call.tenant)
         self._parts.metrics.prompt_preparation.observe(max(0.0, self._parts.clock() - started_s))
         if asked.session is not None:
             return asked

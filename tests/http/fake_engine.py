@@ -51,6 +51,7 @@ class FakeEngine:
         self.health_headers = {}
         self.server_info = {"served_model_name": MODEL, "dp_size": 1, "page_size": 16, "max_total_num_tokens": 4096}
         self.models = [MODEL]
+        self.owner = {}
         self.loads = None
 
     async def complete(self, request):
@@ -78,7 +79,7 @@ class FakeEngine:
         async def models(_request):
             if self.models is None:
                 return web.Response(status=404)
-            return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
+            return web.json_response({"object": "list", "data": [{"id": name} | self.owner for name in self.models]})
 
         async def loads(_request):
             return web.json_response(self.loads) if self.loads else web.Response(status=404)

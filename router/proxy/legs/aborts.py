@@ -42,17 +42,28 @@ class Background:
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
 
-def abort_on_engine(upstream: Upstream, background: Background, facts: RankFacts | None, names: Iterable[str]) -> None:
-    """Ask an engine to give up what it knows by these names, where it can be asked."""
+def abort_on_engine(
+    upstream: Upstream, background: Background, facts: RankFacts | None, names: Iterable[str], key: bytes | None
+) -> None:
+    """Ask an engine to give up what it knows by these names, where it can be asked.
+
+    Args:
+        upstream: Connections.
+        background: Keeps the question until it is answered.
+        facts: The engine.
+        names: Of the requests, as the engine knows them.
+        key: What its `authorization` line says; None where it wants none.
+    """
     if facts is not None and facts.engine is Engine.SGLANG:
         for name in names:
-            background.hold(asyncio.get_running_loop().create_task(_ask(upstream, facts.url, name)))
+            background.hold(asyncio.get_running_loop().create_task(_ask(upstream, facts.url, name, key)))
 
 
-async def _ask(upstream: Upstream, url: str, rid: str) -> None:
+async def _ask(upstream: Upstream, url: str, name: str, key: bytes | None) -> None:
+    headers = _JSON if key is None else [*_JSON, (b"authorization", key)]
     with suppress(DovecoteError, TimeoutError):
         async with asyncio.timeout(ABORT_S):
-            exchange = await upstream.open(f"{url}/abort_request", _JSON, msgspec.json.encode({"rid": rid}))
+            exchange = await upstream.open(f"{url}/abort_request", headers, msgspec.json.encode({"rid": name}))
             try:
                 while await exchange.read():
                     pass

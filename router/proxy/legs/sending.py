@@ -214,7 +214,9 @@ class _LegSender:
 
     def abort_leg(self, leg: Leg) -> None:
         """See `PairEdge`."""
-        abort_on_engine(self._call.parts.upstream, self._parts.background, self._facts[leg], self._call.engine_names)
+        parts = self._call.parts
+        key = parts.fleet.find_key(self.targets[leg].worker)
+        abort_on_engine(parts.upstream, self._parts.background, self._facts[leg], self._call.engine_names, key)
 
     def release_prefill(self, *, is_done: bool) -> None:
         """See `PairEdge`."""
