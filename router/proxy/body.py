@@ -44,6 +44,7 @@ class RequestBody:
         api: Api,
         known: KnownBodies | None = None,
         salting: Callable[[str | None], str] | None = None,
+        is_trusted: bool = False,
     ) -> None:
         """Check and decode.
 
@@ -52,6 +53,7 @@ class RequestBody:
             api: Which members make its prompt.
             known: Bodies checked before, with whose beginnings this one may begin.
             salting: Makes the salt of its tenant out of the client's own; None leaves that one.
+            is_trusted: Its client may set the router's own fields; what the router sets itself stands all the same.
 
         Raises:
             RequestError: Not a JSON object, a name twice, a required member absent or of the wrong kind. Messages

@@ -33,7 +33,13 @@ class OutputCall:
     async def serve(self) -> RequestOutcome:
         """Serve it; see `Call.run` for what is raised."""
         data = await self._call.read_body()
-        body = RequestBody(data, api=self._api, known=self._parts.known_bodies, salting=self._call.salting)
+        body = RequestBody(
+            data,
+            api=self._api,
+            known=self._parts.known_bodies,
+            salting=self._call.salting,
+            is_trusted=self._call.principal.is_trusted,
+        )
         async with ExchangeWatch(self._call.client) as watch:
             asked = await self._ask(body)
             attempt = Attempt(self._parts, self._call.running, asked, arrived_s=self._call.arrived_s)

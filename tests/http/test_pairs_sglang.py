@@ -171,8 +171,9 @@ async def test_a_prefill_that_fails_before_the_output_ends_a_stream_with_an_erro
             pair.prefill.release("answer")
             async for piece in pieces:
                 text += piece
-        assert json.loads(text.rstrip(b"\n").rpartition(b"data: ")[2])["error"]["type"] == "upstream_error"
+        assert json.loads(text.rstrip(b"\n").rpartition(b"data: ")[2])["error"]["code"] == "prefill_failed"
         assert b"[DONE]" not in text
+        assert value(client.router, "upstream_errors_total", worker="w0", reason="prefill_failed") == 1
         await eventually(pair.decode.saw_disconnect.is_set)
 
 

@@ -40,6 +40,12 @@ _log = logging.getLogger("dovecote.proxy")
 MAX_PREFILL_ANSWER_BYTES = 64 << 20
 
 
+class PrefillError(UpstreamError):
+    """A prefill worker said that it failed."""
+
+    code = "prefill_failed"
+
+
 class PhaseLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long the phases of a pair may take."""
 
@@ -73,6 +79,9 @@ class PairEdge(Protocol):
 
     def release_prefill(self, *, is_done: bool) -> None:
         """The prefill rank is free of the request."""
+
+    def blame(self, leg: Leg) -> None:
+        """What the client is told is about this leg's worker."""
 
     def hold(self, task: "asyncio.Task[None]") -> None:
         """Keep a task that may outlive the request."""
@@ -172,6 +181,8 @@ class PairExchange:
 
     def _feed(self, stimulus: Stimulus) -> None:
         for instruction in self._legs.handle(stimulus):
+            if isinstance(instruction, Answer | Fail):
+                self._edge.blame(instruction.leg)
             self._perform(instruction)
 
     def _perform(self, instruction: object) -> None:
@@ -248,6 +259,8 @@ class PairExchange:
         is_good = 200 <= answer.status < 300
         if is_good:
             self._edge.take_prefill(answer)
+        else:
+            self.errors[Leg.PREFILL] = PrefillError(f"the prefill worker answered with status {answer.status}")
         self._unlimit(Leg.PREFILL)
         if is_good and self._is_stream and self._legs.is_open(Leg.DECODE) and not self._legs.is_decided:
             self._limit(Leg.DECODE, self._limits.handoff_s)

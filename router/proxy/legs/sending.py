@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.errors import DovecoteError, FleetError, UpstreamError, UpstreamUnreachableError
+from router.errors import DovecoteError, FleetError, UpstreamUnreachableError
 from router.fleet.breaker import Verdict
 from router.fleet.rank import RankFacts
 from router.fleet.role import Engine
@@ -21,7 +21,7 @@ from router.proxy.legs import bodies
 from router.proxy.legs.aborts import abort_on_engine
 from router.proxy.legs.addressing import address_body, name_headers
 from router.proxy.legs.machine import Answer, Leg, Order, Retry
-from router.proxy.legs.pair import PairExchange, ReadAnswer, WholeAnswer
+from router.proxy.legs.pair import PairExchange, PrefillError, ReadAnswer, WholeAnswer
 from router.proxy.legs.parts import SendingParts
 from router.proxy.sse import StreamScanner, Usage, read_usage
 from router.proxy.upstream import Exchange
@@ -130,7 +130,6 @@ class Sending:
             self.handed = legs.handed
             error = pair.errors[decision.leg]
             raise _RefusedError(target, error) from error
-        call.target = target
         if not isinstance(decision, Answer):
             raise pair.errors[decision.leg]
         answer = pair.prefill_answer if decision.leg is Leg.PREFILL else None
@@ -222,6 +221,10 @@ class _LegSender:
         """See `PairEdge`."""
         self._attempt.end_prefill(Outcome.DONE if is_done else Outcome.CANCELLED)
 
+    def blame(self, leg: Leg) -> None:
+        """See `PairEdge`."""
+        self._call.target = self.targets[leg]
+
     def hold(self, task: "asyncio.Task[None]") -> None:
         """See `PairEdge`."""
         self._parts.background.hold(task)
@@ -253,9 +256,3 @@ def read_prefill_usage(body: bytes) -> Usage:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return Usage()
     return read_usage(answer.usage if answer.usage is not None else answer.meta_info) or Usage()
-
-
-class PrefillError(UpstreamError):
-    """A prefill worker began well and then said that it failed."""
-
-    code = "prefill_failed"
