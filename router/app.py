@@ -34,9 +34,10 @@ from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
+from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
-from router.proxy.upstream import AiohttpUpstream, Exchange, Upstream
+from router.proxy.upstream import Exchange, Upstream
 from wire.ids import WorkerId
 
 _log = logging.getLogger("dovecote.app")
@@ -162,7 +163,7 @@ class Router:
             _log.warning("native_module_missing effect='index and hashes run in Python, slowly'")
         self._loop = asyncio.get_running_loop()
         self.events.start()
-        upstream = AiohttpUpstream(connect_s=self.config.timeouts.connect_s)
+        upstream = PooledUpstream(connect_s=self.config.timeouts.connect_s)
         self._upstream.inner = upstream
         try:
             await self.fleet.start()
