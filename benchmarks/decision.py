@@ -1,14 +1,17 @@
 """One placement decision, arrival to charged rank: `python -m benchmarks.decision [--json] [--quick]`.
 
 The cost policy over fleets of several sizes that live through agent sessions: three a rank, of 20k tokens and more, one
-or two requests at a time, load reports of all ranks every two seconds. Apart are turns of sessions, whose prompt lies
-on their home, and sessions that begin, with a head that a few ranks hold. Measured is
-`Placer.handle` of each arrival in CPU time: views renewed, ranks found, costs, explanation, charge. Beside it
-the same decisions with every rank looked at, and the life of a request after its placement.
+or two requests at a time, load reports of all ranks every two seconds. Nothing is measured until there were as many
+turns as sessions, so that hardly two ranks are alike. Apart are turns of sessions, whose prompt lies on their home, and
+sessions that begin, with a head that a few ranks hold. Measured is `Placer.handle` of each arrival in CPU time: views
+renewed, ranks found, costs, explanation, charge. Beside it the dry run of the same decision, which looks at every rank,
+and the life of a request after its placement.
 """
 
 import sys
 import time
+from argparse import Namespace
+from collections import defaultdict
 from heapq import heappop, heappush
 from random import Random
 
@@ -45,12 +48,14 @@ HEAD_BLOCKS = 128
 STEPS_S = 256 * 8e-3
 #: Seconds between two arrivals on one rank, on average.
 PACE_S = 4.0
+#: What a decision is to take, in microseconds, by ranks.
+AIMS_US = {64: 60.0, 8_000: 3_000.0}
 
 
 class Traffic:
     """Agent sessions before one placer, in virtual time."""
 
-    def __init__(self, ranks: int, *, is_exhaustive: bool) -> None:
+    def __init__(self, ranks: int) -> None:
         self._rng = Random(SEED)
         self._ranks = ranks
         self._now_s = 1_000.0
@@ -66,7 +71,7 @@ class Traffic:
         self._targets = [
             Target(WorkerId(f"worker-{rank // RANKS_PER_WORKER}"), rank % RANKS_PER_WORKER) for rank in range(ranks)
         ]
-        self.placer = Placer(policy=policy, rng_seed=SEED, settings=PlacerSettings(is_exhaustive=is_exhaustive))
+        self.placer = Placer(policy=policy, rng_seed=SEED, settings=PlacerSettings())
         facts = tuple(
             RankFacts(target=target, url="http://x", models=("m",), capacity_tokens=CAPACITY_TOKENS)
             for target in self._targets
@@ -75,6 +80,7 @@ class Traffic:
         self.turn_s: list[float] = []
         self.begin_s: list[float] = []
         self.life_s: list[float] = []
+        self.every_s: list[float] = []
 
     def settle(self) -> None:
         """Every session lives somewhere, as if another router had placed it."""
@@ -91,7 +97,7 @@ class Traffic:
             )
             self.placer.handle(HomeTold(now_s=self._now_s, record=record))
 
-    def run(self, requests: int, new_ratio: float) -> None:
+    def run(self, requests: int, new_ratio: float, *, dry_runs: bool = False) -> None:
         """So many requests, each decided, streamed and ended; a share of them begins a session."""
         self._new_ratio = new_ratio
         for _ in range(requests):
@@ -99,12 +105,24 @@ class Traffic:
             self._report()
             self._play_due()
             arrival = self._make_arrival()
+            if dry_runs:
+                self._explain(arrival)
             start_s = time.thread_time()
             (instruction,) = self.placer.handle(arrival)
             taken = self.begin_s if self._is_new else self.turn_s
             taken.append(time.thread_time() - start_s)
             if isinstance(instruction, Place):
                 self._follow(arrival, instruction.decision)
+
+    def _explain(self, arrival: RequestArrived) -> None:
+        start_s = time.thread_time()
+        self.placer.explain(arrival)
+        self.every_s.append(time.thread_time() - start_s)
+
+    def forget_times(self) -> None:
+        """What was measured so far does not count."""
+        for taken in (self.turn_s, self.begin_s, self.life_s, self.every_s):
+            taken.clear()
 
     def _make_arrival(self) -> RequestArrived:
         self._serial += 1
@@ -115,10 +133,10 @@ class Traffic:
         if known is None or self._is_new:
             tokens, overlaps = rng.randrange(20_000, 60_000), dict.fromkeys(self._heads, HEAD_BLOCKS * BLOCK_TOKENS)
         else:
+            # Prompts do not grow over turns: a fleet that is measured for long is to stay as loaded as it was.
             tokens = known + rng.randrange(500, 4_000)
             overlaps = {self._homes[session]: known // BLOCK_TOKENS * BLOCK_TOKENS}
             overlaps |= {target: HEAD_BLOCKS * BLOCK_TOKENS for target in self._heads if target not in overlaps}
-        self._lengths[session] = tokens
         seed = (int(session[1:]) + 1) * 1_000_003
         hashes = (*range(HEAD_BLOCKS), *(seed + n for n in range(tokens // BLOCK_TOKENS - HEAD_BLOCKS)))
         return RequestArrived(
@@ -175,46 +193,54 @@ class Traffic:
             )
 
 
-def measure(ranks: int, turns: int, begun: int, *, is_exhaustive: bool = False) -> Traffic:
-    """Traffic that was measured: so many turns, and so many sessions that begin."""
-    traffic = Traffic(ranks, is_exhaustive=is_exhaustive)
+def begin(ranks: int, *, is_quick: bool = False) -> Traffic:
+    """Traffic in which there were as many turns as sessions."""
+    traffic = Traffic(ranks)
     traffic.settle()
-    traffic.run(turns // 4, 0.0)
-    for taken in (traffic.turn_s, traffic.begin_s, traffic.life_s):
-        taken.clear()
-    traffic.run(turns, 0.0)
-    traffic.run(begun, 1.0)
+    traffic.run(ranks if is_quick else SESSIONS_PER_RANK * ranks, 0.0)
+    traffic.forget_times()
     return traffic
+
+
+def measure(ranks: int, options: Namespace) -> list[Row]:
+    """The rows of a fleet of one size."""
+    turns, begun = (200, 20) if options.quick else (2_000, 100)
+    taken: dict[str, list[float]] = defaultdict(list)
+    traffic = begin(ranks, is_quick=options.quick)
+    # Turns come first: sessions that begin all at once crowd the fleet for a while.
+    for kind, requests, new_ratio in (("turn", turns, 0.0), ("begin", begun, 1.0)):
+        for _ in range(options.repeats):
+            progress(f"{ranks} ranks")
+            traffic.run(requests, new_ratio)
+            for name, time_ms in describe_times(traffic.begin_s if new_ratio else traffic.turn_s).items():
+                taken[f"{kind} {name}"].append(1e3 * time_ms)
+            taken["life p50_ms"].append(1e3 * describe_times(traffic.life_s)["p50_ms"])
+            traffic.forget_times()
+    every_us = {}
+    for kind, new_ratio in (("turn", 0.0), ("begin", 1.0)):
+        traffic.run(20, new_ratio, dry_runs=True)
+        every_us[kind] = 1e3 * describe_times(traffic.every_s)["p50_ms"]
+        traffic.forget_times()
+    aim = Aim(at_most=AIMS_US[ranks]) if ranks in AIMS_US else None
+    rows = []
+    for kind, words in (("turn", "turn of a session"), ("begin", "session that begins")):
+        rows.append(
+            make_row(
+                f"{words} over {ranks:,} ranks, p50", taken[f"{kind} p50_ms"], "us", aim=aim,
+                headline=aim is not None, reference="every rank looked at", reference_value=every_us[kind],
+            )
+        )  # fmt: skip
+        rows.append(make_row(f"{words} over {ranks:,} ranks, p99", taken[f"{kind} p99_ms"], "us"))
+    rows.append(make_row(f"each later word of a request, {ranks:,} ranks, p50", taken["life p50_ms"], "us"))
+    return rows
 
 
 def main() -> int:
     """Measure, print, keep."""
     options = make_parser(__doc__, repeats=3).parse_args()
-    aims = {64: 60.0, 8_000: 3_000.0}
-    rows: list[Row] = []
     run = describe_run(options, block_tokens=BLOCK_TOKENS, sessions_per_rank=SESSIONS_PER_RANK)
-    for ranks in (8, 64) if options.quick else (8, 64, 512, 8_000):
-        turns, begun = (200, 20) if options.quick else (2_000, 20)
-        p50_us, p99_us, begun_us, later_us = [], [], [], []
-        for _ in range(options.repeats):
-            progress(f"{ranks} ranks")
-            traffic = measure(ranks, turns, begun)
-            times = describe_times(traffic.turn_s)
-            p50_us.append(1e3 * times["p50_ms"])
-            p99_us.append(1e3 * times["p99_ms"])
-            begun_us.append(1e3 * describe_times(traffic.begin_s)["p50_ms"])
-            later_us.append(1e3 * describe_times(traffic.life_s)["p50_ms"])
-        every = describe_times(measure(ranks, 20, 1, is_exhaustive=True).turn_s)
-        aim = Aim(at_most=aims[ranks]) if ranks in aims else None
-        rows.append(
-            make_row(
-                f"turn of a session over {ranks:,} ranks, p50", p50_us, "us", aim=aim, headline=ranks in aims,
-                reference="every rank looked at", reference_value=1e3 * every["p50_ms"],
-            )
-        )  # fmt: skip
-        rows.append(make_row(f"turn of a session over {ranks:,} ranks, p99", p99_us, "us"))
-        rows.append(make_row(f"session that begins over {ranks:,} ranks, p50", begun_us, "us"))
-        rows.append(make_row(f"each later word of a request, {ranks:,} ranks, p50", later_us, "us"))
+    sizes = (8, 64) if options.quick else (8, 64, 512, 8_000)
+    rows = [row for ranks in sizes for row in measure(ranks, options)]
     return finish("decision", options, run, rows, {})
 
 

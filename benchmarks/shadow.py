@@ -20,7 +20,7 @@ SHADOWS = (PolicyName.CACHE_AFFINITY, PolicyName.OVERLAP_LINEAR, PolicyName.ROUN
 
 def measure_us(ranks: int, turns: int, shadow: PolicyName | None) -> float:
     """Median of the CPU microseconds that a turn's decision takes."""
-    traffic = Traffic(ranks, is_exhaustive=False)
+    traffic = Traffic(ranks)
     traffic.settle()
     config = PolicyConfig(shadow=None if shadow is None else ShadowConfig(name=shadow))
     traffic.placer.change_policy(*build_policies(config))

@@ -12,6 +12,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
+from kernels._dispatch import can_read
 from kernels.errors import DtypeMismatch, PageOutOfRange, ShapeMismatch
 
 
@@ -25,6 +26,8 @@ class PagedRows:
     start_tokens: Tensor
     #: Where each row's tokens begin on the flat axis, and their end, [rows + 1]; from 0, never falling.
     row_offsets: Tensor
+    #: Where each token's keys and values lie in a pool, `page * page_tokens + place`, [tokens].
+    slots: Tensor
     #: Tokens in a page.
     page_tokens: int
 
@@ -66,32 +69,41 @@ class PagedRows:
                 raise ShapeMismatch(f"row {row}: {span} do not lie in {len(pages[row])} pages of {page_tokens}")
         width = max(used, default=0)
         table = [[*row[:needed], *[0] * (width - needed)] for row, needed in zip(pages, used, strict=True)]
+        page_table = torch.tensor(table, dtype=torch.int64).reshape(len(pages), width)
+        starts = torch.tensor(start_tokens, dtype=torch.int64)
+        row_offsets = torch.tensor([0, *accumulate(row_tokens)], dtype=torch.int64)
         return PagedRows(
-            page_table=torch.tensor(table, dtype=torch.int64, device=device).reshape(len(pages), width),
-            start_tokens=torch.tensor(start_tokens, dtype=torch.int64, device=device),
-            row_offsets=torch.tensor([0, *accumulate(row_tokens)], dtype=torch.int64, device=device),
+            page_table=page_table.to(device),
+            start_tokens=starts.to(device),
+            row_offsets=row_offsets.to(device),
+            slots=find_slots(page_table, starts, row_offsets, page_tokens).to(device),
             page_tokens=page_tokens,
         )
 
     def check(self, *, tokens: int, pool_pages: int) -> None:
         """Raise unless the rows cover `tokens` tokens and touch only pages of the pool.
 
+        Values are looked at where that is free: not on a GPU, whose step would wait for it.
+
         Raises:
             ShapeMismatch: Tensors do not fit each other, or a row does not end in its pages.
             DtypeMismatch: A tensor is not int64.
             PageOutOfRange: A page that a row reads or writes is not in `[0, pool_pages)`.
         """
-        for name in ("page_table", "start_tokens", "row_offsets"):
+        for name in ("page_table", "start_tokens", "row_offsets", "slots"):
             if getattr(self, name).dtype != torch.int64:
                 raise DtypeMismatch(f"{name} is {getattr(self, name).dtype}, not torch.int64")
         if self.page_table.dim() != 2 or self.start_tokens.shape != (self.rows,):
             raise ShapeMismatch(f"page_table {tuple(self.page_table.shape)}, starts {tuple(self.start_tokens.shape)}")
         if self.row_offsets.shape != (self.rows + 1,):
             raise ShapeMismatch(f"row_offsets {tuple(self.row_offsets.shape)} for {self.rows} rows")
-        if int(self.row_offsets[0]) != 0 or int(self.row_offsets[-1]) != tokens:
-            raise ShapeMismatch(f"row_offsets end at {int(self.row_offsets[-1])}, the tokens at {tokens}")
-        if self.rows:
-            self._check_ranges(pool_pages)
+        if self.slots.shape != (tokens,):
+            raise ShapeMismatch(f"slots {tuple(self.slots.shape)} for {tokens} tokens")
+        if can_read(self.row_offsets):
+            if int(self.row_offsets[0]) != 0 or int(self.row_offsets[-1]) != tokens:
+                raise ShapeMismatch(f"row_offsets end at {int(self.row_offsets[-1])}, the tokens at {tokens}")
+            if self.rows:
+                self._check_ranges(pool_pages)
 
     def _check_ranges(self, pool_pages: int) -> None:
         if int(self.row_tokens.min()) < 0 or int(self.start_tokens.min()) < 0:
@@ -103,3 +115,13 @@ class PagedRows:
         touched = self.page_table[columns < used[:, None]]
         if touched.numel() and (int(touched.min()) < 0 or int(touched.max()) >= pool_pages):
             raise PageOutOfRange(f"pages {int(touched.min())}..{int(touched.max())}, the pool has {pool_pages}")
+
+
+def find_slots(page_table: Tensor, start_tokens: Tensor, row_offsets: Tensor, page_tokens: int) -> Tensor:
+    """Slot of every token of the rows, [tokens]."""
+    rows = torch.arange(len(start_tokens), device=page_table.device)
+    row_of_token = torch.repeat_interleave(rows, row_offsets.diff())
+    place_in_row = torch.arange(len(row_of_token), device=page_table.device) - row_offsets[row_of_token]
+    positions = start_tokens[row_of_token] + place_in_row
+    pages = page_table[row_of_token, positions // page_tokens]
+    return pages * page_tokens + positions % page_tokens

@@ -10,19 +10,23 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from secrets import randbits
+from secrets import randbits, token_bytes
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import Match
 
 from prefix_index import make_index
 from prefix_index.hashing import native_available
 from router.access import OPERATOR, AccessGate, KeyRing
 from router.access.principal import ANONYMOUS
-from router.config import FleetConfig
-from router.config_check import check_policy
+from router.access.tenants import Tenancy
+from router.config import AccessConfig, FleetConfig
+from router.config_access import Isolation
+from router.config_check import check_policy, read_salt_secret
 from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
+from router.control.fleet_metrics import FleetCollector
 from router.control.policy_routes import build_policy_routes
 from router.control.reload import PolicyFile
 from router.control.routes import build_control_app
@@ -34,10 +38,12 @@ from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
+from router.proxy.bounds import Bounds
 from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
 from router.proxy.upstream import Exchange, Upstream
+from router.tls import make_worker_context
 from wire.ids import WorkerId
 
 _log = logging.getLogger("dovecote.app")
@@ -57,9 +63,11 @@ class Router:
         self.config = config
         self._clock = clock
         self.metrics = RouterMetrics()
+        worker_tls = make_worker_context(config.worker_tls)
         self.events = EventFeed(
             make_index(name_key=randbits(64)),
             redis_url=None if config.redis is None else config.redis.url,
+            tls=worker_tls,
             on_reconnect=self._report_reconnect,
         )
         self.agreement = Agreement()
@@ -81,8 +89,10 @@ class Router:
             prompts=self.prompts,
             agreement=self.agreement,
             clock=clock,
+            tls=worker_tls,
         )
         self._upstream = _LateUpstream()
+        self._worker_tls = worker_tls
         self.control: FastAPI = build_control_app(
             fleet=self.fleet,
             placer=self.placer,
@@ -95,9 +105,9 @@ class Router:
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
-        self._hot = HotRoutes(self._proxy_parts(), self.control)
-        self.gate = _make_gate(config, self._hot.is_client_path)
-        self._app = Guard(self._hot, self.gate, self.metrics)
+        self._app = HotRoutes(self._proxy_parts(), self.control)
+        self.gate = _make_gate(config, self._app.is_client_path)
+        self.guard = Guard(self._app, self.gate, self.metrics)
         self._show_metrics()
 
     def _show_metrics(self) -> None:
@@ -107,6 +117,7 @@ class Router:
         self.metrics.watch_agreement(self.agreement.find_all)
         self.metrics.watch_health(self.fleet.find_health)
         self.metrics.watch_parity(self.fleet.find_parity)
+        self.metrics.registry.register(FleetCollector(self.placer))
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
         )
@@ -116,7 +127,7 @@ class Router:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
-        await self._app(scope, receive, send)
+        await self.guard(scope, receive, send)
 
     def _report_reconnect(self, worker: WorkerId) -> None:
         """Carry the feed's word into the event loop, which may have ended."""
@@ -130,6 +141,7 @@ class Router:
             first_byte_s=self.config.timeouts.first_byte_s,
             idle_s=self.config.timeouts.idle_s,
             request_s=self.config.timeouts.request_s,
+            bounds=Bounds(**self.config.bounds.model_dump()),
         )
         return ProxyParts(
             placer=self.placer,
@@ -141,15 +153,23 @@ class Router:
             limits=limits,
             clock=self._clock,
             agreement=self.agreement,
+            tenancy=_make_tenancy(self.config.access),
+            forwards_keys=self.config.access.forwards_keys,
+            forwarded=self.config.forward.prefixes,
+            has_own_route=self._has_own_route,
         )
+
+    def _has_own_route(self, path: str) -> bool:
+        scope = {"type": "http", "path": path, "method": "GET"}
+        return any(route.matches(scope)[0] is not Match.NONE for route in self.control.routes)
 
     def count_running(self) -> int:
         """Requests that are placed and not ended."""
-        return sum(self._hot.running.count().values())
+        return sum(self._app.running.count().values())
 
     def _count_running(self) -> dict[Any, int]:
         known = {target: 0 for worker in self.fleet.workers.values() for target in worker.targets}
-        return known | self._hot.running.count()
+        return known | self._app.running.count()
 
     def _find_block_sizes(self) -> set[int]:
         return self.events.block_sizes() | self.fleet.find_block_sizes()
@@ -163,7 +183,7 @@ class Router:
             _log.warning("native_module_missing effect='index and hashes run in Python, slowly'")
         self._loop = asyncio.get_running_loop()
         self.events.start()
-        upstream = PooledUpstream(connect_s=self.config.timeouts.connect_s)
+        upstream = PooledUpstream(connect_s=self.config.timeouts.connect_s, tls=self._worker_tls)
         self._upstream.inner = upstream
         try:
             await self.fleet.start()
@@ -187,7 +207,18 @@ def _make_gate(config: FleetConfig, is_client_path: Callable[[str], bool]) -> Ac
         anonymous=without_keys,
         is_client_path=is_client_path,
         open_paths=access.open_paths,
+        has_admin_port=config.listen.admin_port is not None,
     )
+
+
+def _make_tenancy(access: AccessConfig) -> Tenancy:
+    """What keeps tenants apart; without a configured secret their salts last as long as the process."""
+    if access.isolation is Isolation.SHARED or not access.has_keys:
+        return Tenancy(None)
+    secret = read_salt_secret(access)
+    if secret is None:
+        _log.warning("salt_secret_drawn effect='tenants miss what engines cached before, and on other routers'")
+    return Tenancy(secret or token_bytes(32))
 
 
 def _make_settings(config: FleetConfig) -> PlacerSettings:
@@ -196,6 +227,7 @@ def _make_settings(config: FleetConfig) -> PlacerSettings:
         max_homes=config.sessions.max_sessions,
         max_decisions=config.limits.decisions,
         shadow_timer=time.perf_counter,
+        breaker=config.breaker.to_settings(),
         limits=tuple(
             RequestLimit(workers=frozenset(map(WorkerId, limit.workers)), max_requests=limit.max_requests)
             for limit in config.admission

@@ -12,6 +12,8 @@ from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from router.config_access import AccessConfig, is_loopback
+from router.config_breaker import BreakerConfig
+from router.config_forward import ForwardConfig
 from router.config_model import ConfigModel, Count, Port, Seconds, SizeBytes, Text, describe_valid
 from router.config_policy import (
     MAX_TEXT_CHARS,
@@ -24,15 +26,18 @@ from router.config_policy import (
     describe_refusal,
     parse_config_text,
 )
+from router.config_retries import RetriesConfig
 from router.config_sources import apply_environment, apply_flags, find_origin, may_be_secret
+from router.config_tls import ServerTls, WorkerTls
 from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig
 from router.errors import ConfigError
 
 __all__ = [
-    "MAX_TEXT_CHARS", "AccessConfig", "AdmissionLimit", "CacheConfig", "Coefficients", "EventSource", "EventsMode",
-    "FleetConfig", "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection", "PolicyWeights",
-    "ProbesConfig", "RedisConfig", "SessionsConfig", "ShadowConfig", "TimeoutsConfig", "TokenizerConfig",
-    "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid", "load_fleet_config",
+    "MAX_TEXT_CHARS", "AccessConfig", "AdmissionLimit", "BreakerConfig", "CacheConfig", "Coefficients", "EventSource",
+    "EventsMode", "FleetConfig", "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection",
+    "PolicyWeights", "ProbesConfig", "RedisConfig", "RetriesConfig", "SessionsConfig", "ShadowConfig",
+    "TimeoutsConfig", "TokenizerConfig", "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid",
+    "load_fleet_config",
 ]  # fmt: skip
 
 #: Most workers named in an error.
@@ -47,6 +52,13 @@ class ListenConfig(ConfigModel):
     host: Text = "127.0.0.1"
     #: 0 takes a free port and prints it.
     port: Port = 8_080
+    #: A second port, for all that is not a client's: decisions, workers, policy. The first then serves clients, health
+    #: and metrics alone. One port for all where left out.
+    admin_port: Port | None = None
+    #: Address of that port.
+    admin_host: Text = "127.0.0.1"
+    #: None serves plain HTTP.
+    tls: ServerTls | None = None
 
 
 class TokenizerConfig(ConfigModel):
@@ -76,6 +88,10 @@ class TimeoutsConfig(ConfigModel):
     idle_s: Seconds = 120.0
     #: From the whole request to the last byte of its answer, however it dribbles.
     request_s: Seconds = 3_600.0
+    #: For a prefill rank to be done with the prompt, its queue included. Only for pairs.
+    prefill_s: Seconds = 300.0
+    #: From there to the decode rank's first piece of a stream, the transfer included. Only for pairs.
+    handoff_s: Seconds = 30.0
 
 
 class ProbesConfig(ConfigModel):
@@ -120,19 +136,39 @@ class AdmissionLimit(ConfigModel):
     max_requests: Count
 
 
+class BoundsConfig(ConfigModel):
+    """Largest values in one request, by what its engine would do with them."""
+
+    #: Answers to one prompt (`n`, `best_of`).
+    choices: Count = 128
+    #: Prompts, documents or items in one body.
+    prompts: Count = 2_048
+    #: Answers over all prompts of a body.
+    answers: Count = 4_096
+    #: Log probabilities of one token.
+    logprobs: Count = 128
+    #: Tokens of one answer.
+    output_tokens: Count = 100_000_000
+
+
 class FleetConfig(ConfigModel):
     """The whole of `fleet.yaml`."""
 
     listen: ListenConfig = ListenConfig()
     access: AccessConfig = AccessConfig()
     workers: Annotated[tuple[WorkerConfig, ...], Field(min_length=1, max_length=10_000)]
+    worker_tls: WorkerTls = WorkerTls()
     #: Model name the fleet serves; None takes what the workers say.
     model: Text | None = None
     tokenizer: TokenizerConfig | None = None
     policy: PolicySection = PolicySection()
     limits: LimitsConfig = LimitsConfig()
+    bounds: BoundsConfig = BoundsConfig()
+    forward: ForwardConfig = ForwardConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
+    retries: RetriesConfig = RetriesConfig()
     probes: ProbesConfig = ProbesConfig()
+    breaker: BreakerConfig = BreakerConfig()
     sessions: SessionsConfig = SessionsConfig()
     #: Limits on what workers may have at once; none by default.
     admission: Annotated[tuple[AdmissionLimit, ...], Field(max_length=1_000)] = ()
@@ -141,13 +177,17 @@ class FleetConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _closed_to_the_network(self) -> Self:
-        if self.access.has_keys or self.access.anonymous or is_loopback(self.listen.host):
+        hosts = {"host": self.listen.host}
+        if self.listen.admin_port is not None:
+            hosts["admin_host"] = self.listen.admin_host
+        open_to = [key for key, host in hosts.items() if not is_loopback(host)]
+        if self.access.has_keys or self.access.anonymous or not open_to:
             return self
         problem = (
             "whoever reaches this address could use and change everything: give access.keys or access.keys_file "
             "(`dovecote make-key` makes one), or say access.anonymous: true (--anonymous) where the network is closed"
         )
-        told = {"key": "listen.host", "value": self.listen.host, "problem": problem}
+        told = {"key": f"listen.{open_to[0]}", "value": hosts[open_to[0]], "problem": problem}
         raise PydanticCustomError("open_to_all", "{problem}", told)
 
     @model_validator(mode="after")

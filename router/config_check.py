@@ -6,12 +6,19 @@ A file with `workers` is a fleet's, any other a policy's. Every file is looked a
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from router.config import FleetConfig, build_fleet_config
+from pydantic import ValidationError
+
+from router.config import FleetConfig, WorkerConfig, build_fleet_config
+from router.config_access import MIN_SECRET_CHARS, AccessConfig, load_keys
+from router.config_model import ConfigModel
 from router.config_policy import MAX_TEXT_CHARS, PolicyConfig, load_policy_config, parse_config_text
 from router.errors import ConfigError
 from router.policy.catalogue import build_policies
+from router.tls import ServerCertificate, make_worker_context
+
+Section = TypeVar("Section", bound=ConfigModel)
 
 
 def read_text(path: Path) -> str:
@@ -64,6 +71,68 @@ def resolve_policy_file(fleet: FleetConfig, path: Path | None) -> FleetConfig:
     return fleet.model_copy(update={"policy": section})
 
 
+def resolve_files(fleet: FleetConfig, path: Path | None) -> FleetConfig:
+    """The fleet with whole paths of all files that it names, each checked; `path` is of the fleet's own file.
+
+    Raises:
+        ConfigError: One of them cannot be used.
+    """
+    fleet = resolve_policy_file(fleet, path)
+    base = Path.cwd() if path is None else path.parent.absolute()
+    listen, access = fleet.listen, _resolve(fleet.access, base, ("keys_file", "salt_secret_file"))
+    if listen.tls is not None:
+        tls = _resolve(listen.tls, base, ("cert_file", "key_file", "client_ca_file"))
+        ServerCertificate(tls)
+        listen = listen.model_copy(update={"tls": tls})
+    worker_tls = _resolve(fleet.worker_tls, base, ("ca_file", "cert_file", "key_file"))
+    make_worker_context(worker_tls)
+    workers = tuple(_read_key(_resolve(worker, base, ("api_key_file",))) for worker in fleet.workers)
+    if access.keys_file is not None:
+        load_keys(read_text(Path(access.keys_file)), access.keys_file)
+    read_salt_secret(access)
+    sections = {"listen": listen, "access": access, "worker_tls": worker_tls, "workers": workers}
+    return fleet.model_copy(update=sections)
+
+
+def _read_key(worker: WorkerConfig) -> WorkerConfig:
+    """A worker with the key that its file holds."""
+    if worker.api_key_file is None:
+        return worker
+    key = read_text(Path(worker.api_key_file)).strip()
+    try:
+        return WorkerConfig.model_validate(worker.model_dump(exclude={"api_key_file"}) | {"api_key": key})
+    except ValidationError:
+        problem = "the key in it is not one line of printable ASCII characters"
+        raise ConfigError(
+            file_name=worker.api_key_file, key_path="", value=None, problem=problem, shows_value=False
+        ) from None
+
+
+def _resolve(section: Section, base: Path, keys: tuple[str, ...]) -> Section:
+    """A section whose files start at a folder."""
+    named = {key: getattr(section, key) for key in keys}
+    return section.model_copy(update={key: str(base / name) for key, name in named.items() if name is not None})
+
+
+def read_salt_secret(access: AccessConfig) -> bytes | None:
+    """What the salts of tenants are made from; None where nothing is configured.
+
+    Raises:
+        ConfigError: The file that holds it cannot be read, or it is too short.
+    """
+    if access.salt_secret is not None:
+        return access.salt_secret.get_secret_value().encode()
+    if access.salt_secret_file is None:
+        return None
+    secret = read_text(Path(access.salt_secret_file)).strip()
+    if len(secret) < MIN_SECRET_CHARS:
+        problem = f"the secret in it has fewer than {MIN_SECRET_CHARS} characters"
+        raise ConfigError(
+            file_name=access.salt_secret_file, key_path="", value=None, problem=problem, shows_value=False
+        )
+    return secret.encode()
+
+
 def check_file(path: Path, environment: Mapping[str, str]) -> str:
     """What kind of file it is, in a word.
 
@@ -72,7 +141,7 @@ def check_file(path: Path, environment: Mapping[str, str]) -> str:
     """
     data: Any = parse_config_text(read_text(path), str(path))
     if isinstance(data, Mapping) and "workers" in data:
-        resolve_policy_file(build_fleet_config(data, str(path), environment), path)
+        resolve_files(build_fleet_config(data, str(path), environment), path)
         return "fleet"
     check_policy(path)
     return "policy"

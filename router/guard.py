@@ -14,6 +14,7 @@ from router.errors import AccessError, ForbiddenError, MissingKeyError
 from router.metrics import RouterMetrics
 from router.proxy import respond
 from router.proxy.client import AsgiClient, Client
+from router.proxy.error_form import find_error_form
 
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 _log = logging.getLogger("dovecote.access")
@@ -21,6 +22,7 @@ _ERRORS: dict[Refusal, AccessError] = {
     Refusal.MISSING_KEY: MissingKeyError("a key is needed: Authorization: Bearer KEY, or x-api-key: KEY"),
     Refusal.INVALID_KEY: AccessError("the key is not known here"),
     Refusal.FORBIDDEN: ForbiddenError("the key is not for this path"),
+    Refusal.OTHER_PORT: ForbiddenError("this path is served on the admin port"),
 }
 
 
@@ -36,11 +38,15 @@ class Guard:
         self._inner = inner
         self._gate = gate
         self._metrics = metrics
+        #: Port on which admins are served, once it is bound; None where one port serves all.
+        self.admin_port: int | None = None
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
         if scope["type"] == "http":
-            verdict = self._gate.judge(scope["path"], scope["headers"])
+            # The server's own address is the socket's, whatever the client says of it.
+            is_admin_port = self.admin_port is not None and scope["server"][1] == self.admin_port
+            verdict = self._gate.judge(scope["path"], scope["headers"], is_admin_port=is_admin_port)
             if not isinstance(verdict, Principal):
                 await self._refuse(to_error(verdict), scope, AsgiClient(receive, send))
                 return
@@ -50,4 +56,4 @@ class Guard:
     async def _refuse(self, error: AccessError, scope: Any, client: Client) -> None:
         self._metrics.errors.labels(error.code).inc()
         _log.info("access_refused code=%s method=%r path=%r", error.code, scope["method"], scope["path"][:200])
-        await respond.send_error(client, error, {})
+        await respond.send_error(client, error, {}, find_error_form(scope["path"]))

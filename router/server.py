@@ -7,6 +7,7 @@ worker was probed once and requests are taken.
 import gc
 import logging
 import socket
+import ssl
 import sys
 
 import uvicorn
@@ -14,6 +15,8 @@ import uvicorn
 from router.app import Router
 from router.collector import IdleCollector, PauseLog, keep_for_good, leave_oldest_alone
 from router.config import FleetConfig
+from router.errors import ConfigError
+from router.tls import CertificateWatch, ServerCertificate
 
 #: How long running requests may take to end after a signal.
 GRACE_S = 30
@@ -27,10 +30,17 @@ LOG_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 class _AnnouncingServer(uvicorn.Server):
     """Says where it listens once it does."""
 
-    def __init__(self, config: uvicorn.Config, address: str, collector: IdleCollector) -> None:
+    def __init__(
+        self,
+        config: uvicorn.Config,
+        addresses: list[str],
+        collector: IdleCollector,
+        certificates: CertificateWatch | None,
+    ) -> None:
         super().__init__(config)
-        self._address = address
+        self._addresses = addresses
         self._collector = collector
+        self._certificates = certificates
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
@@ -39,11 +49,16 @@ class _AnnouncingServer(uvicorn.Server):
             keep_for_good()
             leave_oldest_alone()
             self._collector.start()
-            sys.stdout.write(f"listening on {self._address}\n")
+            if self._certificates is not None:
+                self._certificates.start()
+            for place, address in enumerate(self._addresses):
+                sys.stdout.write(f"{'admin' if place else 'listening'} on {address}\n")
             sys.stdout.flush()
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
+        if self._certificates is not None:
+            await self._certificates.stop()
         await self._collector.stop()
         await super().shutdown(sockets)
 
@@ -52,7 +67,7 @@ def serve_router(config: FleetConfig, log_level: str) -> None:
     """Serve until SIGINT or SIGTERM.
 
     Raises:
-        SystemExit: The address cannot be bound, or the log level is none.
+        SystemExit: An address cannot be bound, a file of the configuration not be used, or the log level is none.
     """
     level = logging.getLevelNamesMapping().get(log_level.upper())
     if level is None:
@@ -60,14 +75,32 @@ def serve_router(config: FleetConfig, log_level: str) -> None:
     logging.basicConfig(level=level, format=LOG_FORMAT, stream=sys.stderr)
     logging.getLogger("httpx").setLevel(logging.WARNING)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
-    listener = bind(config.listen.host, config.listen.port)
-    host, port = listener.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    router, pauses = Router(config), PauseLog()
+    sockets = [bind(config.listen.host, config.listen.port)]
+    if config.listen.admin_port is not None:
+        sockets.append(bind(config.listen.admin_host, config.listen.admin_port))
+    try:
+        router = Router(config)
+        certificate = None if config.listen.tls is None else ServerCertificate(config.listen.tls)
+    except ConfigError as error:
+        sys.exit(f"error: {error.message}")
+    if len(sockets) > 1:
+        router.guard.admin_port = sockets[1].getsockname()[1]
+    pauses = PauseLog()
     gc.callbacks.append(pauses)
     router.metrics.watch_collector(pauses)
-    server = _AnnouncingServer(uvicorn_config(router, log_level), address, IdleCollector(router.count_running))
-    server.run(sockets=[listener])
+    server = _AnnouncingServer(
+        uvicorn_config(router, log_level, None if certificate is None else certificate.context),
+        [name_address(listener, is_tls=certificate is not None) for listener in sockets],
+        IdleCollector(router.count_running),
+        None if certificate is None else CertificateWatch(certificate),
+    )
+    server.run(sockets=sockets)
+
+
+def name_address(listener: socket.socket, *, is_tls: bool) -> str:
+    """URL of a listening socket."""
+    host, port = listener.getsockname()[:2]
+    return f"{'https' if is_tls else 'http'}://{f'[{host}]' if ':' in host else host}:{port}"
 
 
 def bind(host: str, port: int) -> socket.socket:
@@ -88,9 +121,9 @@ def bind(host: str, port: int) -> socket.socket:
     return listener
 
 
-def uvicorn_config(router: Router, log_level: str) -> uvicorn.Config:
+def uvicorn_config(router: Router, log_level: str, tls: ssl.SSLContext | None = None) -> uvicorn.Config:
     """How the router is served."""
-    return uvicorn.Config(
+    config = uvicorn.Config(
         router,
         http="httptools",
         lifespan="on",
@@ -103,3 +136,8 @@ def uvicorn_config(router: Router, log_level: str) -> uvicorn.Config:
         timeout_graceful_shutdown=GRACE_S,
         backlog=BACKLOG,
     )
+    if tls is not None:
+        # Loading makes a context of files in uvicorn's way; ours takes its place.
+        config.load()
+        config.ssl = tls
+    return config

@@ -1,23 +1,25 @@
-"""Plain torch: each token's flat slot in the pool, then one indexed copy a pool."""
+"""Plain torch: one indexed copy a pool of the tokens that have a slot."""
 
 import torch
 from torch import Tensor
 
-from kernels.paged_rows import PagedRows
 
-
-def paged_append_reference(keys: Tensor, values: Tensor, key_pool: Tensor, value_pool: Tensor, rows: PagedRows) -> None:
+def paged_append(
+    keys: Tensor,
+    values: Tensor,
+    key_pool: Tensor,
+    value_pool: Tensor,
+    slots: Tensor,
+    key_scale: float,
+    value_scale: float,
+) -> None:
     """See `kernels.paged_append.paged_append`; the arguments are checked there."""
-    slots = find_slots(rows)
-    key_pool.flatten(0, 1).index_copy_(0, slots, keys)
-    value_pool.flatten(0, 1).index_copy_(0, slots, values)
-
-
-def find_slots(rows: PagedRows) -> Tensor:
-    """Flat slot (page * page_tokens + offset) of every token of the rows, [tokens]."""
-    counts = rows.row_tokens
-    row_of_token = torch.repeat_interleave(torch.arange(rows.rows, device=counts.device), counts)
-    place_in_row = torch.arange(len(row_of_token), device=counts.device) - rows.row_offsets[row_of_token]
-    positions = rows.start_tokens[row_of_token] + place_in_row
-    pages = rows.page_table[row_of_token, positions // rows.page_tokens]
-    return pages * rows.page_tokens + positions % rows.page_tokens
+    for rows, pool, scale in ((keys, key_pool, key_scale), (values, value_pool, value_scale)):
+        kept = slots >= 0
+        flat, targets, taken = pool.flatten(0, 1), slots[kept].long(), rows[kept]
+        if pool.dtype == rows.dtype:
+            flat.index_copy_(0, targets, taken)
+        else:
+            most = torch.finfo(pool.dtype).max
+            converted = (taken.float() / scale).clamp(-most, most).to(pool.dtype)
+            flat.view(torch.uint8).index_copy_(0, targets, converted.view(torch.uint8))

@@ -13,6 +13,8 @@ from router.access.keys import KeyRing
 from router.access.principal import Principal, Role
 
 _BEARER = b"bearer "
+#: Lines that bring keys.
+KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
 #: The page that a key of `Role.METRICS` opens.
 METRICS_PATH = "/metrics"
 #: Stands for a caller of an open path.
@@ -26,6 +28,8 @@ class Refusal(StrEnum):
     INVALID_KEY = "invalid_key"
     #: The key is good, and not for this path.
     FORBIDDEN = "forbidden"
+    #: It is for this path, which another port serves.
+    OTHER_PORT = "other_port"
 
 
 class AccessGate:
@@ -38,6 +42,7 @@ class AccessGate:
         anonymous: Principal | None,
         is_client_path: Callable[[str], bool],
         open_paths: Iterable[str] = (),
+        has_admin_port: bool = False,
     ) -> None:
         """Set the rules.
 
@@ -46,30 +51,40 @@ class AccessGate:
             anonymous: Whom a call without a key is from; None where each needs one.
             is_client_path: Whether clients may ask for a path, whatever the method.
             open_paths: Paths that need no key.
+            has_admin_port: Whether a port of its own serves what is neither open, nor a client's, nor the metrics.
         """
         self.ring = ring
         self._anonymous = anonymous
         self._is_client_path = is_client_path
         self._open_paths = frozenset(open_paths)
+        self._has_admin_port = has_admin_port
 
-    def judge(self, path: str, headers: Iterable[tuple[bytes, bytes]]) -> Principal | Refusal:
+    def judge(
+        self, path: str, headers: Iterable[tuple[bytes, bytes]], *, is_admin_port: bool = False
+    ) -> Principal | Refusal:
         """Whom a call is from, or why it does not pass.
 
         Args:
             path: Decoded, as routes see it.
             headers: Lines, names in lower case.
+            is_admin_port: Whether it came to the port for admins.
         """
         if path in self._open_paths:
             return PASSER_BY
         principal = self._identify(headers)
-        if not isinstance(principal, Principal) or principal.role is Role.ADMIN:
+        if not isinstance(principal, Principal):
             return principal
-        if principal.role is Role.METRICS:
-            return principal if path == METRICS_PATH else Refusal.FORBIDDEN
+        return self._find_refusal(principal, path, is_admin_port=is_admin_port) or principal
+
+    def _find_refusal(self, principal: Principal, path: str, *, is_admin_port: bool) -> Refusal | None:
         if self._is_client_path(path):
-            return principal
-        # A caller without a good key learns that one would help, and not which paths there are.
-        return Refusal.MISSING_KEY if principal is self._anonymous else Refusal.FORBIDDEN
+            return Refusal.FORBIDDEN if principal.role is Role.METRICS else None
+        if path == METRICS_PATH and principal.role is not Role.CLIENT:
+            return None
+        if principal.role is not Role.ADMIN:
+            # A caller without a good key learns that one would help, and not which paths there are.
+            return Refusal.MISSING_KEY if principal is self._anonymous else Refusal.FORBIDDEN
+        return Refusal.OTHER_PORT if self._has_admin_port and not is_admin_port else None
 
     def _identify(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal | Refusal:
         anonymous = self._anonymous

@@ -7,6 +7,7 @@ charged at once; one that comes back is read anew and starts without credit.
 import asyncio
 import contextlib
 import logging
+import ssl
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -22,7 +23,7 @@ from router.control.worker import Worker
 from router.fleet.agreement import Agreement
 from router.fleet.source import RankSource
 from router.placement.placer import Placer
-from router.placement.stimuli import FleetChanged, LoadReported, StateLost
+from router.placement.stimuli import FleetChanged, LoadReported, StateLost, WorkerProbed
 from router.prompt import ModelPrompts, PromptCatalogue, Prompter
 from router.prompt.loading import load_prompter
 from wire.ids import Target, WorkerId
@@ -61,8 +62,10 @@ class FleetWatch:
         agreement: Agreement | None = None,
         clock: Callable[[], float] = time.monotonic,
         parity_every_requests: int = PARITY_EVERY_REQUESTS,
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._config = config
+        self._tls = tls
         self._parity_every_requests = parity_every_requests
         self._placer = placer
         self._events = events
@@ -87,7 +90,9 @@ class FleetWatch:
     async def start(self) -> None:
         """Probe every worker once, then go on in the background."""
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=3.0)
-        self._client = httpx.AsyncClient(limits=limits, trust_env=False, follow_redirects=False)
+        self._client = httpx.AsyncClient(
+            limits=limits, trust_env=False, follow_redirects=False, verify=self._tls or True
+        )
         self._urgent = {worker: asyncio.Event() for worker in self.workers}
         await asyncio.gather(*(self._probe(worker, 0) for worker in self.workers.values()))
         self._tell_placement()
@@ -109,6 +114,11 @@ class FleetWatch:
         """Every rank of a worker."""
         known = self.workers.get(worker)
         return frozenset() if known is None else frozenset(known.targets)
+
+    def find_key(self, worker: WorkerId) -> bytes | None:
+        """Value of the `authorization` line that a worker asks for; None where it asks for none."""
+        known = self.workers.get(worker)
+        return None if known is None else known.config.authorization
 
     def find_block_sizes(self) -> frozenset[int]:
         """Tokens a block, for every size that workers say they have."""
@@ -179,7 +189,13 @@ class FleetWatch:
 
     async def _look_at(self, worker: Worker, probe_number: int) -> None:
         limit_s = max(1.0, self._config.probes.interval_s)
-        client = EngineClient(self._client, worker.config.url, limit_s, sidecar_url=worker.config.sidecar)
+        client = EngineClient(
+            self._client,
+            worker.config.url,
+            limit_s,
+            sidecar_url=worker.config.sidecar,
+            authorization=worker.config.authorization,
+        )
         was_suspect, worker.is_suspect = worker.is_suspect, False
         problem = await client.probe()
         if problem is None and (was_suspect or self._are_facts_due(worker, probe_number)):
@@ -197,6 +213,8 @@ class FleetWatch:
             else:
                 self._lose(worker)
         if problem is None and worker.is_usable:
+            if self._placer.breakers:
+                self._placer.handle(WorkerProbed(now_s=self._clock(), worker=worker.id))
             self._report_loads(worker, await client.read_loads() or ())
 
     @staticmethod

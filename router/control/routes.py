@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from router.access.principal import find_principal
 from router.control.fleet import FleetWatch
 from router.control.worker import Worker
 from router.errors import error_body
@@ -121,13 +122,18 @@ def _fleet_routes(
         return JSONResponse(body, status_code=200 if usable else 503)
 
     @routes.get("/v1/models")
-    async def models() -> JSONResponse:
-        """Every model that a usable worker serves."""
+    async def models(request: Request) -> JSONResponse:
+        """Every model that a usable worker serves, and the key is for."""
+        principal = find_principal(request.scope)
         ranks = (
             rank for worker in fleet.workers.values() if worker.is_usable for rank in worker.to_rank_facts(fleet.model)
         )
         names = dict.fromkeys(name for rank in ranks for name in rank.models)
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": "dovecote"} for name in names]
+        data = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "dovecote"}
+            for name in names
+            if principal.may_ask_for(name)
+        ]
         return JSONResponse({"object": "list", "data": data})
 
     @routes.get("/v1/workers")

@@ -1,11 +1,20 @@
 """One worker as the control plane knows it: configuration, facts, verdict. Pure."""
 
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from router.config import EventsMode, EventSource, WorkerConfig
-from router.control.facts import ContradictionError, WorkerFacts, check_dp_size, find_rank_events, shift_port
+from router.control.facts import (
+    ContradictionError,
+    WorkerFacts,
+    check_facts,
+    find_leg_problem,
+    find_rank_events,
+    shift_port,
+)
 from router.control.health import HealthGate
 from router.fleet.rank import RankFacts
+from router.fleet.role import Bootstrap, Engine, Role
 from router.fleet.source import RankSource
 from router.prompt.loading import has_tokenizer
 from wire.event_sources import RankEvents
@@ -50,12 +59,30 @@ class Worker:
         changed = facts != self.facts
         self.facts = facts
         try:
-            check_dp_size(facts, self.config.dp_size, self.id)
-            problem = facts.problem if facts.models else "it names no model"
+            check_facts(facts, self.config)
+            problem = facts.problem or find_leg_problem(self.role, self.engine) if facts.models else "it names no model"
             self.refused = None if problem is None else f"worker {self.id}: {problem}"
         except ContradictionError as error:
             self.refused = error.message
         return changed
+
+    @property
+    def role(self) -> Role:
+        """What it does of a request: as configured, else as it says."""
+        return self.config.role or (None if self.facts is None else self.facts.role) or Role.AGGREGATED
+
+    @property
+    def engine(self) -> Engine | None:
+        """Whose engine it is: as configured, else as it says."""
+        return self.config.engine or (None if self.facts is None else self.facts.engine)
+
+    def find_bootstrap(self) -> Bootstrap | None:
+        """Where decode workers find it; None but for SGLang's prefill workers."""
+        if self.role is not Role.PREFILL or self.engine is not Engine.SGLANG:
+            return None
+        host = self.config.bootstrap_host or urlsplit(self.config.url).hostname or ""
+        said = None if self.facts is None else self.facts.bootstrap_port
+        return Bootstrap(host, self.config.bootstrap_port or said)
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -83,6 +110,11 @@ class Worker:
                 capacity_tokens=facts.capacity_tokens,
                 is_bigram=facts.is_bigram,
                 links=self.config.cache.to_links(),
+                role=self.role,
+                engine=self.engine,
+                dp_size=facts.dp_size,
+                bootstrap=self.find_bootstrap(),
+                zone=self.config.zone,
             )
             for target in self.targets
         )

@@ -5,6 +5,7 @@ recovery itself: that is `prefix_index.RankStream`.
 """
 
 import logging
+import ssl
 import time
 from collections.abc import Callable, Sequence
 
@@ -36,6 +37,7 @@ class EventFeed:
         limits: FeedLimits | None = None,
         snapshot_limit_s: float = 10.0,
         redis_url: str | None = None,
+        tls: ssl.SSLContext | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_reconnect: Callable[[WorkerId], None] = lambda _worker: None,
     ) -> None:
@@ -46,11 +48,12 @@ class EventFeed:
             limits: Times of all ranks.
             snapshot_limit_s: Longest wait for the next piece of a snapshot.
             redis_url: Where sidecars publish; None reads their sockets.
+            tls: How sidecars with `https://` are known.
             clock: Monotonic time.
             on_reconnect: Called in a thread of the feed when a worker's event connection breaks or stands anew.
         """
         self._ranks = FedRanks(index, limits or FeedLimits(), clock=clock)
-        self._snapshots = SnapshotFetcher(limit_s=snapshot_limit_s)
+        self._snapshots = SnapshotFetcher(limit_s=snapshot_limit_s, tls=tls)
         self._sockets = SocketThread(self._ranks, self._fetch_snapshot, clock=clock, on_reconnect=on_reconnect)
         self._redis = None if redis_url is None else RedisThread(redis_url, self._ranks, self._fetch_snapshot)
 

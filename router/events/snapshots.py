@@ -6,6 +6,7 @@ whether they are still wanted. Whatever goes wrong comes out as one `None`.
 
 import logging
 import queue
+import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -42,14 +43,22 @@ class _RefusedError(Exception):
 class SnapshotFetcher:
     """A few threads that fetch what they are told, one snapshot after the other."""
 
-    def __init__(self, *, limit_s: float = 10.0, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        *,
+        limit_s: float = 10.0,
+        tls: ssl.SSLContext | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Start nothing yet.
 
         Args:
             limit_s: Longest wait for the connection, and between two pieces of the answer.
+            tls: How sidecars with `https://` are known; None believes the system's authorities.
             clock: Monotonic time.
         """
         self._limit_s = limit_s
+        self._tls = tls
         self._clock = clock
         self._errands: queue.SimpleQueue[_Errand | None] = queue.SimpleQueue()
         self._threads: list[threading.Thread] = []
@@ -96,7 +105,9 @@ class SnapshotFetcher:
         reader = SnapshotReader()
         size_bytes, since_s = 0, self._clock()
         with (
-            httpx.Client(timeout=self._limit_s, trust_env=False, follow_redirects=False) as client,
+            httpx.Client(
+                timeout=self._limit_s, trust_env=False, follow_redirects=False, verify=self._tls or True
+            ) as client,
             client.stream("GET", url) as answer,
         ):
             if answer.status_code != 200:

@@ -196,6 +196,8 @@ class WorkerPaces:
         self._decode: dict[WorkerId, _Offset] = {}
         self._ratios: dict[WorkerId, WorkerRatios] = {}
         self._usual = AS_THE_FLEET
+        #: No worker prefills faster than this; one that was never measured is as the fleet.
+        self.least_prefill_ratio = 1.0
 
     def find(self, worker: WorkerId) -> WorkerRatios:
         """As of the last `refresh`."""
@@ -210,11 +212,6 @@ class WorkerPaces:
             worker: msgspec.structs.replace(ratios, context=ratio) for worker, ratios in self._ratios.items()
         }
         return True
-
-    @property
-    def least_prefill_ratio(self) -> float:
-        """No worker prefills faster than this; one that was never measured is as the fleet."""
-        return min((1.0, *(ratios.prefill for ratios in self._ratios.values())))
 
     def record_prefill(self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float) -> None:
         """A prefill took so long, with so much predicted at the fleet's pace."""
@@ -237,12 +234,18 @@ class WorkerPaces:
             if ratios != self.find(worker):
                 self._ratios[worker] = ratios
                 changed.append(worker)
+        if changed:
+            self._find_least()
         return sorted(changed)
 
     def forget(self, worker: WorkerId) -> None:
         """The worker is gone; one that comes back is a new one."""
         for known in (self._prefill, self._decode, self._ratios):
             known.pop(worker, None)
+        self._find_least()
+
+    def _find_least(self) -> None:
+        self.least_prefill_ratio = min((1.0, *(ratios.prefill for ratios in self._ratios.values())))
 
 
 def _record(

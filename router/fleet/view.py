@@ -49,7 +49,7 @@ class Fleet:
     def __len__(self) -> int:
         return len(self._ranks)
 
-    def __contains__(self, target: Target) -> bool:
+    def __contains__(self, target: object) -> bool:
         return target in self._ranks
 
     def replace(self, ranks: Iterable[RankFacts]) -> tuple[Target, ...]:

@@ -10,21 +10,34 @@ from router.fleet.load import OwnLoad
 from router.fleet.rank import RankFacts
 from router.fleet.view import Fleet, ReportedCounts, build_report
 from router.placement.attempt import Attempt, Paces
+from router.placement.breakers import Breakers
 from router.placement.heads import HotHeads
 from router.placement.homes import Homes
 from router.placement.ledger import Ledger, Reservation
 from router.placement.live import LiveSessions
-from router.placement.origins import LedgerPartial
 from router.placement.pins import Pins
 from router.placement.residency import PredictedResidency
 from router.placement.settings import PlacerSettings
 from router.placement.standings import Standings
-from router.placement.stimuli import LoadReported, RequestArrived
+from router.placement.stimuli import (
+    HomeTold,
+    LoadReported,
+    PartialTold,
+    RequestArrived,
+    StateDropped,
+    StateKept,
+    StateLost,
+    TargetJudged,
+    WorkerProbed,
+)
 from router.policy.base import PlacementQuery
 from wire.ids import RequestId, Target
 
 #: Seconds between two looks at what is over.
 SWEEP_S = 1.0
+
+#: What is only to be remembered.
+Word = TargetJudged | WorkerProbed | StateKept | StateDropped | StateLost | HomeTold | PartialTold
 
 
 class Charge(msgspec.Struct, frozen=True, kw_only=True):
@@ -36,6 +49,8 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int
     #: What is remembered of the request.
     attempt: Attempt
+    #: Prompt tokens that come from another rank into its cache.
+    received_tokens: int = 0
 
 
 class Books:
@@ -52,6 +67,7 @@ class Books:
         self.pins = Pins(idle_ttl_s=settings.home_idle_ttl_s, max_pins=settings.max_homes)
         self.live = LiveSessions(idle_s=costs.live_idle_s, max_sessions=settings.max_homes)
         self.heads = HotHeads()
+        self.breakers = Breakers(settings.breaker)
         self.residency = PredictedResidency(
             ttl_s=settings.residency_ttl_s,
             grace_s=settings.residency_grace_s,
@@ -86,15 +102,51 @@ class Books:
                 max_output_tokens=arrival.max_output_tokens,
             )
         )
-        rank = self.fleet.find(target)
-        new_tokens = uncached_tokens + query.expected_output_tokens
-        for recent in (self.fleet.recent, None if rank is None else rank.recent):
-            if recent is not None:
-                recent.record(work_s=charge.work_s, new_tokens=new_tokens, now_s=now_s)
-        self.standings.touch(target)
+        new_tokens = uncached_tokens + charge.received_tokens + query.expected_output_tokens
+        self._record_work(target, work_s=charge.work_s, new_tokens=new_tokens, now_s=now_s)
+        self.breakers.begin(arrival.request_id, target, now_s)
         self.residency.store(arrival.request_id, target, arrival.chain_hashes, arrival.chain_block_tokens, now_s)
         if attempt.session is not None:
             self._remember_session(arrival, query, attempt, now_s)
+
+    def charge_prefill(
+        self, entry: RequestId, arrival: RequestArrived, query: PlacementQuery, charge: Charge, now_s: float
+    ) -> None:
+        """What the prefill leg of a pair leaves behind: work, and soon the prompt in its rank's cache.
+
+        Args:
+            entry: Its name in the ledger.
+            arrival: The request.
+            query: As asked.
+            charge: The leg's.
+            now_s: When.
+        """
+        target = charge.attempt.target
+        uncached_tokens = query.prompt_tokens - charge.cached_tokens
+        self.ledger.reserve(
+            Reservation(
+                request_id=entry,
+                target=target,
+                origin=self._settings.origin,
+                reserved_at_s=now_s,
+                prompt_tokens=query.prompt_tokens,
+                uncached_tokens=uncached_tokens,
+                prefill_s=charge.work_s,
+                remaining_prefill_s=charge.work_s,
+                expected_output_tokens=1,
+                max_output_tokens=1,
+            )
+        )
+        self._record_work(target, work_s=charge.work_s, new_tokens=uncached_tokens, now_s=now_s)
+        self.breakers.begin(entry, target, now_s)
+        self.residency.store(arrival.request_id, target, arrival.chain_hashes, arrival.chain_block_tokens, now_s)
+
+    def _record_work(self, target: Target, *, work_s: float, new_tokens: int, now_s: float) -> None:
+        rank = self.fleet.find(target)
+        for recent in (self.fleet.recent, None if rank is None else rank.recent):
+            if recent is not None:
+                recent.record(work_s=work_s, new_tokens=new_tokens, now_s=now_s)
+        self.standings.touch(target)
 
     def _remember_session(self, arrival: RequestArrived, query: PlacementQuery, attempt: Attempt, now_s: float) -> None:
         session, target = attempt.session, attempt.target
@@ -155,10 +207,28 @@ class Books:
             self.standings.note_report(report.target, now_s)
         return True
 
-    def accept_partial(self, partial: LedgerPartial, now_s: float) -> None:
-        """Another router told what it has placed."""
-        for target in self.ledger.accept(partial, now_s) or ():
-            self.standings.touch(target)
+    def take(self, told: Word, now_s: float) -> bool:
+        """Something was told that is only to be remembered; False where it is of a rank that is not of the fleet."""
+        match told:
+            case TargetJudged():
+                if told.target not in self.fleet:
+                    return False
+                self.breakers.judge(told.target, told.verdict, now_s, told.retry_after_s)
+            case WorkerProbed():
+                self.breakers.probe(told.worker, now_s)
+            case StateKept():
+                self.pins.store(told.name, told.target, now_s)
+            case StateDropped():
+                self.pins.remove(told.name)
+            case StateLost():
+                ranks = (rank.facts.target for rank in self.fleet.ranks())
+                self.pins.forget_targets(target for target in ranks if target.worker == told.worker)
+            case HomeTold():
+                self.homes.accept(told.record, now_s)
+            case PartialTold():
+                for target in self.ledger.accept(told.partial, now_s) or ():
+                    self.standings.touch(target)
+        return True
 
     def replace_fleet(self, ranks: tuple[RankFacts, ...]) -> tuple[Target, ...]:
         """The whole fleet anew; what rested on ranks that vanished goes, but for their load. Returns those."""
@@ -182,6 +252,7 @@ class Books:
         self.pins.expire(now_s)
         self.live.expire(now_s)
         self.residency.expire(now_s)
+        self.breakers.sweep(self.fleet.__contains__, now_s)
         for target in self.ledger.expire(now_s):
             self.standings.touch(target)
         are_all_changed = self.paces.workers.change_context(self.paces.decode.context_ratio)
@@ -192,5 +263,13 @@ class Books:
 
     def check_invariants(self) -> None:
         """Raises AssertionError when a part contradicts itself."""
-        for part in (self.ledger, self.homes, self.live, self.pins, self.residency, self.standings):
+        for part in (
+            self.ledger,
+            self.homes,
+            self.live,
+            self.pins,
+            self.residency,
+            self.standings,
+            self.breakers,
+        ):
             part.check_invariants()

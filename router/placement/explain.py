@@ -1,8 +1,38 @@
 """Why a request went where it went, in words that an operator understands without the code."""
 
-from router.policy.base import CandidateCost, Choice, PlacementQuery
-from router.policy.ties import TIE_RATIO, TIE_S, find_window_s
+import msgspec
+
+from router.policy.base import CandidateCost, Choice, CostTable, PlacementQuery
+from router.policy.ties import TIE_RATIO, TIE_S, find_tied, find_window_s
 from wire.ids import Target
+
+
+class Telling(msgspec.Struct, frozen=True, kw_only=True):
+    """What the words of a decision are made from, once someone asks for them; fields as in `explain_choice`."""
+
+    query: PlacementQuery
+    choice: Choice
+    eligible_count: int = 1
+    unused_home: Target | None = None
+    can_go_home: bool = False
+    is_failing: bool = False
+    is_pinned: bool = False
+
+    def tell(self, costs: CostTable | None = None) -> str:
+        """In words; by the costs of all ranks where they are given."""
+        choice = self.choice
+        if costs is not None:
+            tied_count = len(find_tied(costs.totals_s))
+            choice = msgspec.structs.replace(choice, costs=costs, tied_count=tied_count)
+        return explain_choice(
+            self.query,
+            choice,
+            eligible_count=self.eligible_count,
+            unused_home=self.unused_home,
+            can_go_home=self.can_go_home,
+            is_failing=self.is_failing,
+            is_pinned=self.is_pinned,
+        )
 
 
 def explain_choice(
@@ -12,6 +42,7 @@ def explain_choice(
     eligible_count: int = 1,
     unused_home: Target | None = None,
     can_go_home: bool = False,
+    is_failing: bool = False,
     is_pinned: bool = False,
 ) -> str:
     """One sentence for a decision.
@@ -22,12 +53,15 @@ def explain_choice(
         eligible_count: Ranks that could be chosen, looked at or not.
         unused_home: The session's home, where it does not count as one.
         can_go_home: It could be chosen all the same: the conversation was cut, and its home is of little use.
+        is_failing: Requests fail there of late, and what it holds counts for nothing.
         is_pinned: It rests on state inside one engine.
     """
     if is_pinned:
         return f"{choice.target} has the state that it rests on; it can go nowhere else"
     words = choice.reason or _explain_costs(query, choice, eligible_count)
-    if unused_home is not None and can_go_home:
+    if unused_home is not None and is_failing:
+        words = f"requests fail on home {unused_home}, what it holds does not count; {words}"
+    elif unused_home is not None and can_go_home:
         words = f"the conversation was cut, home {unused_home} counts no more than others; {words}"
     elif unused_home is not None:
         words = f"home {unused_home} cannot be chosen; {words}"

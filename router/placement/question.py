@@ -1,7 +1,8 @@
 """What is to be decided: the query, the ranks that may be chosen, and what lies of the prompt where."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from heapq import nlargest
+from operator import itemgetter
 
 import msgspec
 
@@ -11,16 +12,27 @@ from router.placement.attempt import Paces
 from router.placement.heads import HotHeads
 from router.placement.homes import Home
 from router.placement.live import LiveSession
+from router.placement.residency import Expected
 from router.placement.standings import Pool, Standings
 from router.placement.stimuli import RequestArrived
-from router.placement.views import NO_OVERLAP, Overlap, bound_overlap
+from router.placement.views import NO_OVERLAP, Overlap, ViewNote, bound_overlap
 from router.policy.base import HotHead, PlacementQuery, RankView
 from wire.ids import Target
 
 #: Longest prompt or output that is believed.
 MAX_TOKENS = 100_000_000
-#: Holders of the prompt that stand apart from the rest of the fleet: those that hold most.
+#: Holders of the prompt that stand apart from the rest of the fleet even where most of it holds some.
 MAX_HOLDERS = 16
+
+
+class Holders(msgspec.Struct, frozen=True):
+    """Ranks that stand apart from others for what they hold of a prompt, with how much that is at most."""
+
+    #: Those that hold most.
+    most: dict[Target, int]
+    others: dict[Target, int]
+    #: Tokens on any other rank at most.
+    rest_tokens: int
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -31,7 +43,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
     excluded: frozenset[Target]
     #: Tokens of the prompt's head by rank: confirmed, and expected of requests being prefilled.
     confirmed: Mapping[Target, int]
-    expected: Mapping[Target, int]
+    expected: Expected
     options: Mapping[Target, tuple[ReuseOption, ...]]
     #: Share of what is expected that is believed.
     credit_ratio: float
@@ -48,11 +60,11 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def find_most(self, target: Target) -> int:
         """Tokens of the prompt that may lie on a rank at most, its other tiers left out."""
-        return max(self.confirmed.get(target, 0), self.expected.get(target, 0))
+        return max(self.confirmed.get(target, 0), self.expected.find(target))
 
     def find_overlap(self, target: Target) -> Overlap:
         """What lies on a rank."""
-        confirmed, expected = self.confirmed.get(target, 0), self.expected.get(target, 0)
+        confirmed, expected = self.confirmed.get(target, 0), self.expected.find(target)
         if confirmed <= 0 and expected <= 0:
             return NO_OVERLAP
         return bound_overlap(
@@ -62,24 +74,51 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             credit_ratio=self.credit_ratio,
         )
 
-    def find_holders(self) -> tuple[list[Target], int]:
-        """Ranks that hold most of the prompt, the most first, and how much any other may hold."""
-        most = self.confirmed
-        if self.expected:
-            most = dict(self.confirmed)
-            for target, tokens in self.expected.items():
-                if tokens > most.get(target, 0):
-                    most[target] = tokens
-        if len(most) <= MAX_HOLDERS:
-            holders, rest = sorted(most, key=most.__getitem__, reverse=True), 0
+    def find_most_elsewhere(self, seen: Collection[Target]) -> int:
+        """Tokens that any other rank may hold at most."""
+        most = max((tokens for target, tokens in self.confirmed.items() if target not in seen), default=0)
+        for target, tokens in self.expected.find_most(len(seen) + 1).items():
+            if target not in seen:
+                return max(most, tokens)
+        return most
+
+    def find_held(self) -> dict[Target, int]:
+        """Tokens that each rank may hold at most, for those that may hold some."""
+        held = dict(self.expected.spell_out())
+        for target, tokens in self.confirmed.items():
+            held[target] = max(tokens, held.get(target, 0))
+        return held
+
+    def find_holders(self) -> "Holders":
+        """Ranks that hold some of the prompt: all of them, unless that is most of the fleet."""
+        confirmed, expected, rest_tokens = self.confirmed, self.expected.find_most(MAX_HOLDERS), 0
+        if len(confirmed) > MAX_HOLDERS:
+            confirmed = dict(nlargest(MAX_HOLDERS, confirmed.items(), key=itemgetter(1)))
+        others: dict[Target, int] = {}
+        if 2 * (len(self.confirmed) + len(self.expected)) <= self.eligible_count:
+            others = self.find_held()
         else:
-            holders = nlargest(MAX_HOLDERS, most, key=most.__getitem__)
-            rest = max(0, most[holders[-1]])
-        return [target for target in holders if self.allows(target)], rest
+            if len(self.confirmed) > MAX_HOLDERS:
+                rest_tokens = max(0, min(confirmed.values()))
+            if len(self.expected) > MAX_HOLDERS:
+                rest_tokens = max(rest_tokens, min(expected.values()))
+        most = {target: self.find_most(target) for target in {**confirmed, **expected}}
+        for target in most:
+            others.pop(target, None)
+        return Holders(most, others, rest_tokens)
 
     def view(self, standings: Standings, target: Target) -> RankView:
         """A rank as the policy sees it for this request."""
-        return standings.view(target, self.find_overlap(target), self.options.get(target, ()))
+        return self.note(standings, target).view()
+
+    def note(self, standings: Standings, target: Target) -> ViewNote:
+        """The same, not put together yet."""
+        return standings.note(target, self.find_overlap(target), self.options.get(target, ()))
+
+    def find_eligible(self) -> list[Target]:
+        """Every rank that may be chosen."""
+        excluded = self.excluded
+        return [target for pool in self.pools for target in pool.targets if target not in excluded]
 
 
 class Inquiry:
@@ -98,7 +137,7 @@ class Inquiry:
         *,
         home: Home | None,
         live: LiveSession | None,
-        expected: Mapping[Target, int],
+        expected: Expected,
         mean_live_sessions: float,
         return_rate_per_s: float,
         request_work_s: float,
@@ -127,6 +166,7 @@ class Inquiry:
         head = None
         if home is None and arrival.session is not None and arrival.chain_hashes:
             head = self._find_head(arrival, max_copies, now_s)
+        joint_tokens = self._outputs.find_joint_tokens(0, arrival.max_output_tokens)
         query = PlacementQuery(
             request_id=arrival.request_id,
             prompt_tokens=bound_tokens(arrival.prompt_tokens),
@@ -136,7 +176,8 @@ class Inquiry:
             home_tokens=live.tokens if lives_there and live is not None else 0,
             pauses_at_home=lives_there and live is not None and live.is_paused,
             mean_live_sessions=mean_live_sessions,
-            joint_output_tokens=self._outputs.find_joint_tokens(0, arrival.max_output_tokens),
+            joint_output_tokens=joint_tokens,
+            joint_ratio=joint_tokens / self._outputs.find_joint_tokens(0),
             return_rate_per_s=return_rate_per_s,
             request_work_s=request_work_s,
             head=head,

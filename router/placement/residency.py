@@ -9,9 +9,10 @@ prompt are compared to the block; of the others it is known to the power of two 
 """
 
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import islice
+from operator import itemgetter
 
 import msgspec
 
@@ -42,6 +43,8 @@ def count_shared_blocks(left: Sequence[int], right: Sequence[int], at_least: int
     Hashes are chained: equal at one place means equal at all before, so that a bisection finds the end.
     """
     low, high = at_least, min(len(left), len(right))
+    if low < high and left[low] != right[low]:
+        return low
     while low < high:
         middle = (low + high + 1) // 2
         if left[middle - 1] == right[middle - 1]:
@@ -49,6 +52,75 @@ def count_shared_blocks(left: Sequence[int], right: Sequence[int], at_least: int
         else:
             high = middle - 1
     return low
+
+
+class Expected(Mapping[Target, int]):
+    """Tokens of one prompt by rank. Spelled out only when someone asks for all: thousands may share a short head.
+
+    Args:
+        compared: Ranks known to the block; each holds at least as much as any of the others.
+        levels: Others by how much they hold, the most first, each with those of the levels before. Not to be kept: they
+            change with the next prediction.
+    """
+
+    __slots__ = ("_all", "_compared", "_levels")
+
+    def __init__(self, compared: dict[Target, int], levels: list[tuple[int, dict[Target, int]]]) -> None:
+        self._compared = compared
+        self._levels = levels
+        self._all: dict[Target, int] | None = None
+
+    def __getitem__(self, target: Target) -> int:
+        tokens = self.find(target)
+        if not tokens:
+            raise KeyError(target)
+        return tokens
+
+    def without(self, targets: Container[Target]) -> "Expected":
+        """The same but for some ranks."""
+        kept = {target: tokens for target, tokens in self.items() if target not in targets}
+        return Expected(kept, [(min(kept.values()), kept)] if kept else [])
+
+    def find(self, target: Target) -> int:
+        """Tokens on a rank; 0 where there are none."""
+        compared = self._compared.get(target)
+        if compared is not None:
+            return compared
+        for tokens, targets in self._levels:
+            if target in targets:
+                return tokens
+        return 0
+
+    def __iter__(self) -> Iterator[Target]:
+        return iter(self.spell_out())
+
+    def __len__(self) -> int:
+        return len(self._levels[-1][1]) if self._levels else 0
+
+    def spell_out(self) -> Mapping[Target, int]:
+        """All ranks with some."""
+        if self._all is None:
+            self._all = {}
+            for tokens, targets in reversed(self._levels):
+                self._all.update(dict.fromkeys(targets, tokens))
+            self._all.update(self._compared)
+        return self._all
+
+    def find_most(self, count: int) -> dict[Target, int]:
+        """Up to so many ranks that hold most."""
+        most = dict(sorted(self._compared.items(), key=itemgetter(1), reverse=True)[:count])
+        for tokens, targets in self._levels:
+            if len(most) >= count:
+                break
+            for target in targets:
+                if target not in most:
+                    most[target] = tokens
+                    if len(most) >= count:
+                        break
+        return most
+
+
+NOTHING_EXPECTED = Expected({}, [])
 
 
 class PredictedResidency:
@@ -87,24 +159,30 @@ class PredictedResidency:
         while len(self._predictions) > self._max_predictions:
             self.withdraw(next(iter(self._predictions)))
 
-    def find(self, chain_hashes: Sequence[int], block_tokens: int, now_s: float) -> dict[Target, int]:
+    def find(self, chain_hashes: Sequence[int], block_tokens: int, now_s: float) -> "Expected":
         """Tokens of the chain expected on each rank; only ranks with some."""
-        expected: dict[Target, int] = {}
         if not self._predictions:
-            return expected
+            return NOTHING_EXPECTED
         self.expire(now_s)
+        levels: list[tuple[int, dict[Target, int]]] = []
         deepest: _Place | None = None
-        shared_blocks = 0
         for blocks, chain_hash in _find_places(chain_hashes):
             place = self._places.get((blocks, chain_hash, block_tokens))
             if place is None:
                 break
-            deepest, shared_blocks = place, blocks
-            expected.update(dict.fromkeys(place.counts, blocks * block_tokens))
-        for prediction in () if deepest is None else islice(reversed(deepest.predictions.values()), MAX_COMPARED):
-            blocks = count_shared_blocks(chain_hashes, prediction.chain_hashes, shared_blocks)
-            expected[prediction.target] = max(blocks * block_tokens, expected[prediction.target])
-        return expected
+            # Whoever shares more shares this: only where some are left is there anything to tell.
+            if levels and len(levels[-1][1]) == len(place.counts):
+                levels.pop()
+            levels.append((blocks * block_tokens, place.counts))
+            deepest = place
+        if deepest is None:
+            return NOTHING_EXPECTED
+        compared: dict[Target, int] = {}
+        known = levels[-1][0]
+        for prediction in islice(reversed(deepest.predictions.values()), MAX_COMPARED):
+            blocks = count_shared_blocks(chain_hashes, prediction.chain_hashes, known // block_tokens)
+            compared[prediction.target] = max(blocks * block_tokens, compared.get(prediction.target, known))
+        return Expected(compared, levels[::-1])
 
     def confirm(self, request_id: RequestId, now_s: float) -> None:
         """The first token came: events tell from now on, the prediction stays for a grace only."""

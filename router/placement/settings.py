@@ -4,6 +4,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from router.fleet.breaker import BreakerSettings
 from wire.ids import WorkerId
 
 
@@ -33,10 +34,14 @@ class PlacerSettings(msgspec.Struct, frozen=True, kw_only=True):
     learn_pace: bool = True
     #: Look at every rank at each decision, though most could be passed over; the choice is the same.
     is_exhaustive: bool = False
+    #: Ranks up to which all are glanced at, each by itself, since to keep them in order would cost more.
+    few_ranks: int = 128
     #: Clock by which a second policy is kept to its share of the time; None lets it judge every request.
     shadow_timer: Callable[[], float] | None = None
     #: What workers may have at once.
     limits: tuple[RequestLimit, ...] = ()
+    #: When ranks that fail get no requests.
+    breaker: BreakerSettings = BreakerSettings()
     #: Name of this router in the ledger, and its fencing token: it grows with each start.
     origin: str = "local"
     fencing_token: int = 1

@@ -7,24 +7,29 @@ for their age, a few at each decision.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from router.config_policy import Coefficients
 from router.fleet.pace import WorkerPaces
+from router.fleet.rank import RankFacts
+from router.fleet.role import Engine, Role
 from router.fleet.tiers import ReuseOption
 from router.fleet.view import Fleet, Rank
 from router.placement.groups import RankGroups
 from router.placement.ledger import Ledger
 from router.placement.live import LiveSessions
+from router.placement.sketches import RankSketches
 from router.placement.views import (
     NO_OVERLAP,
     REPORT_TTL_S,
     ForeignLoad,
     Overlap,
+    ViewNote,
     build_view,
-    complete_view,
     find_foreign_load,
 )
 from router.policy.base import RankView
+from router.policy.glance import Sketch
 from wire.ids import Target
 
 #: A view is not used for longer than this without being built anew.
@@ -33,19 +38,32 @@ VIEW_TTL_S = 5.0
 MAX_AGED = 32
 
 
+class LegKey(NamedTuple):
+    """What the ranks of a leg's pool have in common."""
+
+    role: Role
+    engine: Engine | None
+    zone: str | None
+    models: tuple[str, ...]
+
+
 class Pool:
-    """Ranks that serve the same models and take requests, in the orders that were asked for."""
+    """Ranks that serve the same models and take requests, in the groups that were asked for."""
 
     def __init__(self) -> None:
         #: In the order in which they came.
         self.targets: dict[Target, None] = {}
-        #: By whether they are for sessions that begin.
-        self.orders: dict[bool, RankGroups] = {}
+        #: By who asked for them: each policy has costs of its own.
+        self.groups: dict[int, RankGroups] = {}
+        #: The same for ranks that are glanced at one by one.
+        self.sketches: dict[int, RankSketches] = {}
 
     def touch(self, target: Target) -> None:
         """A rank looks different, came or went."""
-        for order in self.orders.values():
-            order.touch(target)
+        for groups in self.groups.values():
+            groups.touch(target)
+        for sketches in self.sketches.values():
+            sketches.touch(target)
 
 
 class Standings:
@@ -69,8 +87,10 @@ class Standings:
         self._reports: deque[tuple[float, Target]] = deque()
         self._pool_of: dict[Target, Pool] = {}
         self._now_s = 0.0
-        #: By the models that their ranks serve.
+        #: By the models that their ranks serve: ranks that do all of a request.
         self.pools: dict[tuple[str, ...], Pool] = {}
+        #: The ranks that do one leg of it.
+        self.leg_pools: dict[LegKey, Pool] = {}
 
     def touch(self, target: Target) -> None:
         """Something about a rank changed."""
@@ -86,11 +106,12 @@ class Standings:
         self._reports.append((now_s + REPORT_TTL_S, target))
 
     def change_policy(self, costs: Coefficients) -> None:
-        """Other coefficients: every view and order is made anew."""
+        """Other coefficients: every view and group is made anew."""
         self._costs = costs
         self._dirty.update(dict.fromkeys(self._views, self._now_s))
-        for pool in self.pools.values():
-            pool.orders.clear()
+        for pool in self._all_pools():
+            pool.groups.clear()
+            pool.sketches.clear()
 
     def change_fleet(self, vanished: Iterable[Target]) -> None:
         """Facts of any rank may have changed."""
@@ -105,16 +126,25 @@ class Standings:
         target = rank.facts.target
         before = self._pool_of.get(target)
         accepts = rank.facts.accepts_requests()
-        if accepts and before is not None and self.pools.get(rank.facts.models) is before:
+        if accepts and before is not None and self._find_pool(rank.facts) is before:
             return
         if target not in self._listed:
             self._listed.add(target)
             self._aging.append((self._now_s + VIEW_TTL_S, target))
         self._leave(target)
         if accepts:
-            pool = self.pools.setdefault(rank.facts.models, Pool())
+            pool = self._find_pool(rank.facts)
             pool.targets[target] = None
             self._pool_of[target] = pool
+
+    def _find_pool(self, facts: RankFacts) -> Pool:
+        """Where a rank belongs."""
+        if facts.role is Role.AGGREGATED:
+            return self.pools.setdefault(facts.models, Pool())
+        return self.leg_pools.setdefault(LegKey(facts.role, facts.engine, facts.zone, facts.models), Pool())
+
+    def _all_pools(self) -> tuple[Pool, ...]:
+        return (*self.pools.values(), *self.leg_pools.values())
 
     def _leave(self, target: Target) -> None:
         pool = self._pool_of.pop(target, None)
@@ -123,6 +153,7 @@ class Standings:
             pool.touch(target)
             if not pool.targets:
                 self.pools = {models: kept for models, kept in self.pools.items() if kept is not pool}
+                self.leg_pools = {key: kept for key, kept in self.leg_pools.items() if kept is not pool}
 
     def refresh(self, now_s: float) -> None:
         """Notes which views changed by now, and some of those that are old; they are built when they are looked at."""
@@ -173,26 +204,41 @@ class Standings:
 
     def view(self, target: Target, overlap: Overlap = NO_OVERLAP, options: tuple[ReuseOption, ...] = ()) -> RankView:
         """A rank as it stands at the last `refresh`, with what lies there of one prompt."""
+        return self.note(target, overlap, options).view()
+
+    def note(self, target: Target, overlap: Overlap = NO_OVERLAP, options: tuple[ReuseOption, ...] = ()) -> ViewNote:
+        """The same, not put together yet."""
         if target in self._dirty:
             self._renew(target)
         rank = self._fleet.find(target)
         foreign_s = 0.0 if rank is None or rank.report is None else self._find_foreign(rank).wait_s
-        own_s = self._ledger.totals(target, self._now_s).waiting_s
-        return complete_view(
-            self._views[target], overlap=overlap, own_wait_s=own_s, foreign_wait_s=foreign_s, options=options
-        )
+        own_s = self._ledger.waiting_s(target, self._now_s)
+        return ViewNote(self._views[target], overlap, own_s, foreign_s, options)
 
-    def order(self, pool: Pool, *, is_new: bool, floor: Callable[[RankView], float], wait_weight: float) -> RankGroups:
-        """The groups of a pool, up to date."""
+    def find_groups(
+        self, pool: Pool, asker: int, *, sketch: Callable[[RankView], Sketch], wait_weight: float
+    ) -> RankGroups:
+        """The groups of a pool for one of the policies, up to date."""
         self._renew_all()
-        order = pool.orders.get(is_new)
-        if order is None:
+        groups = pool.groups.get(asker)
+        if groups is None:
             find = self._find_in_pool(pool)
-            order = pool.orders[is_new] = RankGroups(find=find, floor=floor, wait_weight=wait_weight)
+            groups = pool.groups[asker] = RankGroups(find=find, sketch=sketch, wait_weight=wait_weight)
             for target in pool.targets:
-                order.touch(target)
-        order.refresh()
-        return order
+                groups.touch(target)
+        groups.refresh()
+        return groups
+
+    def find_sketches(self, pool: Pool, asker: int, *, sketch: Callable[[RankView], Sketch]) -> RankSketches:
+        """The ranks of a pool in numbers for one of the policies, up to date."""
+        self._renew_all()
+        sketches = pool.sketches.get(asker)
+        if sketches is None:
+            sketches = pool.sketches[asker] = RankSketches(find=self._find_in_pool(pool), sketch=sketch)
+            for target in pool.targets:
+                sketches.touch(target)
+        sketches.refresh()
+        return sketches
 
     @property
     def least_prefill_ratio(self) -> float:
@@ -200,14 +246,16 @@ class Standings:
         return self._paces.least_prefill_ratio
 
     def check_invariants(self) -> None:
-        """Raises AssertionError when pools, orders and the fleet disagree."""
+        """Raises AssertionError when pools, groups and the fleet disagree."""
         accepting = sorted(rank.facts.target for rank in self._fleet.ranks() if rank.facts.accepts_requests())
-        pooled = sorted(target for pool in self.pools.values() for target in pool.targets)
+        pooled = sorted(target for pool in self._all_pools() for target in pool.targets)
         if accepting != pooled or accepting != sorted(self._pool_of):
             raise AssertionError(f"accepting {accepting}, in pools {pooled}")
-        for pool in self.pools.values():
-            for order in pool.orders.values():
-                order.check_invariants()
+        for pool in self._all_pools():
+            for groups in pool.groups.values():
+                groups.check_invariants()
+            for sketches in pool.sketches.values():
+                sketches.check_invariants()
 
     def _find_in_pool(self, pool: Pool) -> Callable[[Target], tuple[RankView, float | None] | None]:
         def find(target: Target) -> tuple[RankView, float | None] | None:

@@ -4,6 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
+from router.fleet.breaker import Verdict
 from router.fleet.rank import RankFacts
 from router.fleet.tiers import ReuseOption
 from router.placement.origins import HomeRecord, LedgerPartial
@@ -74,6 +75,10 @@ class RequestArrived(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[Target, tuple[ReuseOption, ...]] = {}
     #: Name of state inside one engine that it rests on (`StateKept`); None where it can go anywhere.
     pin: str | None = None
+    #: A pair of ranks may serve it; else only one that does everything.
+    takes_pair: bool = True
+    #: Rank that has prefilled it already, so that only one to generate is wanted; None before.
+    prefilled_by: Target | None = None
 
 
 class FirstToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,6 +87,16 @@ class FirstToken(msgspec.Struct, frozen=True, kw_only=True):
     now_s: float
     request_id: RequestId
     #: Prompt tokens the engine says it reused; None where it says so only at the end, or never.
+    cached_tokens: int | None = None
+
+
+class PrefillEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """The prefill leg of a pair is over, one way or the other: its rank is free of it."""
+
+    now_s: float
+    request_id: RequestId
+    outcome: Outcome
+    #: Prompt tokens the engine says it reused; None where it does not say.
     cached_tokens: int | None = None
 
 
@@ -103,6 +118,23 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int | None = None
     #: Tokens generated; None where unknown.
     output_tokens: int | None = None
+
+
+class TargetJudged(msgspec.Struct, frozen=True, kw_only=True):
+    """What one request said of the rank that had it, before or after its end; a request may say several things."""
+
+    now_s: float
+    target: Target
+    verdict: Verdict
+    #: How long an engine with a full queue wants to be left alone; None where it does not say.
+    retry_after_s: float | None = None
+
+
+class WorkerProbed(msgspec.Struct, frozen=True, kw_only=True):
+    """A worker answered a probe of health well. Probes pass through no breaker: they help to close it."""
+
+    now_s: float
+    worker: WorkerId
 
 
 class StateKept(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,8 +179,11 @@ Stimulus = (
     | LoadReported
     | RequestArrived
     | FirstToken
+    | PrefillEnded
     | OutputProgressed
     | RequestEnded
+    | TargetJudged
+    | WorkerProbed
     | StateKept
     | StateDropped
     | StateLost

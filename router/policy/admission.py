@@ -24,14 +24,6 @@ class AdmissionTerm:
         output = query.expected_output_tokens
         return query.decode_ratio * self._room_s(rank, query.prompt_tokens + output, output)
 
-    def floor_s(self, rank: RankView) -> float:
-        """As `cost_s`, for a request that needs no room itself."""
-        return self._room_s(rank, 0, 0)
-
-    def floor_ratio(self, query: PlacementQuery) -> float:
-        """Share of `floor_s` that a query costs at least."""
-        return query.decode_ratio
-
     def _room_s(self, rank: RankView, needed_tokens: int, output_tokens: int) -> float:
         if not rank.capacity_tokens or rank.open_tokens <= 0 or not rank.open_requests:
             return 0.0

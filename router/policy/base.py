@@ -38,6 +38,8 @@ class PlacementQuery(msgspec.Struct, frozen=True, kw_only=True):
     expected_output_tokens: int = 256
     #: Of it, tokens that fall beside another answer that begins at the same time.
     joint_output_tokens: int = 128
+    #: The same over what an answer without a client's limit would have: 1 without a limit.
+    joint_ratio: float = 1.0
     #: Returns of a paused session a second, of late.
     return_rate_per_s: float = 0.0
     #: Conversation, None without affinity.
@@ -139,6 +141,8 @@ class CandidateCost(msgspec.Struct, frozen=True):
     predicted_overlap_tokens: int = 0
     #: Ways to serve the prompt there with other tiers, windows rebuilt or checkpoints; empty where there are none.
     options: tuple[ReuseOption, ...] = ()
+    #: Rank that would prefill for it; None where the rank does so itself.
+    prefill: Target | None = None
 
 
 class CostTable(msgspec.Struct, frozen=True):
@@ -151,26 +155,30 @@ class CostTable(msgspec.Struct, frozen=True):
     predicted_overlap_tokens: "array[int]"
     #: Names of the terms, in the order of `terms_s`.
     term_names: tuple[str, ...]
-    #: Seconds by term, weights applied, each a column over the candidates.
-    terms_s: "tuple[array[float], ...]"
+    #: Seconds by term, weights applied, one candidate after the other.
+    terms_s: "array[float]"
     totals_s: "array[float]"
     #: Of the candidates that have any.
     options: dict[Target, tuple[ReuseOption, ...]] = {}
+    #: Prefill ranks of pairs, a column like the others; empty where ranks do all themselves.
+    prefills: tuple[Target, ...] = ()
 
     def __len__(self) -> int:
         return len(self.targets)
 
     def candidate(self, place: int) -> CandidateCost:
         """One row."""
-        target = self.targets[place]
+        target, width = self.targets[place], len(self.term_names)
+        terms_s = self.terms_s[place * width : (place + 1) * width]
         return CandidateCost(
             target,
             self.overlap_tokens[place],
-            {name: column[place] for name, column in zip(self.term_names, self.terms_s, strict=True)},
+            dict(zip(self.term_names, terms_s, strict=True)),
             self.totals_s[place],
             target == self.home,
             self.predicted_overlap_tokens[place],
             self.options.get(target, ()),
+            self.prefills[place] if self.prefills else None,
         )
 
     def candidates(self) -> tuple[CandidateCost, ...]:
@@ -184,16 +192,16 @@ def build_table(
     totals_s: Iterable[float],
     *,
     term_names: tuple[str, ...] = (),
-    terms_s: "tuple[array[float], ...]" = (),
+    terms_s: Iterable[float] = (),
 ) -> CostTable:
     """A table over the ranks; without terms for policies that have none."""
     return CostTable(
-        tuple(rank.target for rank in ranks),
+        tuple([rank.target for rank in ranks]),
         query.home,
         array("q", [rank.overlap_tokens for rank in ranks]),
         array("q", [rank.predicted_overlap_tokens for rank in ranks]),
         term_names,
-        terms_s,
+        array("d", terms_s),
         array("d", totals_s),
         {rank.target: rank.options for rank in ranks if rank.options},
     )

@@ -7,13 +7,16 @@ there costs more than computing its prompt anew elsewhere.
 import math
 from array import array
 from collections.abc import Sequence
+from itertools import chain
 from typing import Protocol
 
 from router.config_policy import Coefficients, PolicyName, PolicyWeights
 from router.policy.admission import AdmissionTerm
 from router.policy.balance import BalanceTerm
-from router.policy.base import Choice, PlacementQuery, RankView, build_table
+from router.policy.base import Choice, CostTable, PlacementQuery, RankView, build_table
 from router.policy.decode import DecodeTerm
+from router.policy.glance import Glance, Sketch, Stakes
+from router.policy.prefill import prefill_s
 from router.policy.returns import ReturnsTerm
 from router.policy.reuse import ReuseTerm
 from router.policy.settle import SettleTerm
@@ -33,18 +36,6 @@ class CostTerm(Protocol):
         ...
 
 
-class FloorTerm(CostTerm, Protocol):
-    """A term that can say what a rank costs any query at least."""
-
-    def floor_s(self, rank: RankView) -> float:
-        """Seconds, whatever the query; at least 0."""
-        ...
-
-    def floor_ratio(self, query: PlacementQuery) -> float:
-        """`floor_ratio(q) * floor_s(r) <= cost_s(q, r)` for every rank `r`."""
-        ...
-
-
 class CacheAffinity:
     """Weighted sum of cost terms. A weight of 0 leaves its term out."""
 
@@ -55,38 +46,62 @@ class CacheAffinity:
         self.weights = weights
         self._reuse = ReuseTerm(coefficients)
         self._spread = SpreadTerm(coefficients)
-        admission, decode, settle = AdmissionTerm(coefficients), DecodeTerm(coefficients), SettleTerm(coefficients)
         terms: tuple[tuple[float, CostTerm], ...] = (
             (weights.wait, WaitTerm()),
-            (weights.admission, admission),
+            (weights.admission, AdmissionTerm(coefficients)),
             (weights.reuse, self._reuse),
             (weights.stall, StallTerm(coefficients)),
-            (weights.decode, decode),
+            (weights.decode, DecodeTerm(coefficients)),
             (weights.returns, ReturnsTerm(coefficients)),
             (weights.balance, BalanceTerm(coefficients)),
-            (weights.settle, settle),
+            (weights.settle, SettleTerm(coefficients)),
             (weights.spread, self._spread),
         )
-        self._terms = tuple((weight, term) for weight, term in terms if weight > 0)
-        self._term_names = tuple(term.name for _, term in self._terms)
-        floors: tuple[tuple[float, FloorTerm], ...] = ((weights.admission, admission), (weights.decode, decode))
-        self._settled_floors = tuple((weight, term) for weight, term in floors if weight > 0)
-        own = ((weights.settle, settle),) if weights.settle > 0 else ()
-        self._new_floors = (*self._settled_floors, *own)
+        self._costs = tuple((weight, term.cost_s) for weight, term in terms if weight > 0)
+        self._term_names = tuple(term.name for weight, term in terms if weight > 0)
+        self._glance = Glance(weights, coefficients)
 
     def choose(self, query: PlacementQuery, ranks: Sequence[RankView], seed: int) -> Choice:
         """The cheapest rank; ties go home, else by a hash of the request."""
-        columns = tuple(
-            array("d", [weight * term.cost_s(query, rank) for rank in ranks]) for weight, term in self._terms
-        )
-        notes: list[str] = []
-        for name, column in zip(self._term_names, columns, strict=True):
-            notes += neutralise(name, column, ranks)
-        totals_s = map(math.fsum, zip(*columns, strict=True)) if columns else [0.0] * len(ranks)
-        costs = build_table(query, ranks, totals_s, term_names=self._term_names, terms_s=columns)
+        return self.choose_weighed(query, ranks, [self.weigh(query, rank) for rank in ranks], seed)
+
+    def weigh(self, query: PlacementQuery, rank: RankView) -> list[float]:
+        """Seconds by term, weights applied."""
+        return [weight * cost_s(query, rank) for weight, cost_s in self._costs]
+
+    def choose_weighed(
+        self, query: PlacementQuery, ranks: Sequence[RankView], rows: Sequence[Sequence[float]], seed: int
+    ) -> Choice:
+        """The same where the costs of each rank are reckoned already."""
+        costs, notes = self._tabulate(query, ranks, rows)
+        if len(ranks) == 1:
+            return Choice(target=ranks[0].target, costs=costs, notes=tuple(notes))
         tied = [costs.targets[place] for place in find_tied(costs.totals_s)]
         target = break_tie(tied, query, seed)
         return Choice(target=target, costs=costs, tied_count=len(tied), notes=tuple(notes))
+
+    def tabulate(self, query: PlacementQuery, ranks: Sequence[RankView]) -> CostTable:
+        """What each rank costs, as `choose` compares it."""
+        return self._tabulate(query, ranks, [self.weigh(query, rank) for rank in ranks])[0]
+
+    def _tabulate(
+        self, query: PlacementQuery, ranks: Sequence[RankView], rows: Sequence[Sequence[float]]
+    ) -> tuple[CostTable, list[str]]:
+        notes: list[str] = []
+        if not all(map(math.isfinite, map(sum, rows))):
+            rows, notes = self._neutralise(rows, ranks)
+        totals_s, terms_s = map(math.fsum, rows), chain.from_iterable(rows)
+        return build_table(query, ranks, totals_s, term_names=self._term_names, terms_s=terms_s), notes
+
+    def _neutralise(
+        self, rows: Sequence[Sequence[float]], ranks: Sequence[RankView]
+    ) -> tuple[list[tuple[float, ...]], list[str]]:
+        """Finite costs instead of those that are none, and what to tell about them."""
+        columns = [array("d", column) for column in zip(*rows, strict=True)]
+        notes: list[str] = []
+        for name, column in zip(self._term_names, columns, strict=True):
+            notes += neutralise(name, column, ranks)
+        return list(zip(*columns, strict=True)), notes
 
     # What lets most ranks of a large fleet be passed over unseen.
 
@@ -107,27 +122,26 @@ class CacheAffinity:
 
     def total_s(self, query: PlacementQuery, rank: RankView) -> float:
         """The figure that `choose` compares."""
-        return math.fsum([weight * term.cost_s(query, rank) for weight, term in self._terms])
+        return math.fsum(self.weigh(query, rank))
 
-    def floor_s(self, rank: RankView, *, is_new: bool) -> float:
-        """Seconds that a rank without any wait costs at least, reuse left out; to be scaled by `floor_ratio`.
+    def sketch(self, rank: RankView) -> Sketch:
+        """A rank in numbers, its wait left out."""
+        return self._glance.sketch(rank)
 
-        Args:
-            rank: A rank.
-            is_new: For sessions that begin; else for all others.
-        """
-        floors = self._new_floors if is_new else self._settled_floors
-        return math.fsum([weight * term.floor_s(rank) for weight, term in floors])
-
-    def floor_ratio(self, query: PlacementQuery, *, is_new: bool) -> float:
-        """Share of `floor_s` that the query costs at least; at most 1, for waits are not scaled."""
-        floors = self._new_floors if is_new else self._settled_floors
-        return min([1.0, *(term.floor_ratio(query) for _, term in floors)])
+    def stakes(self, query: PlacementQuery, overlap_tokens: int) -> Stakes:
+        """A query in numbers, where at most so much of its prompt lies on a rank."""
+        return self._glance.stakes(query, overlap_tokens)
 
     def least_reuse_s(self, query: PlacementQuery, overlap_tokens: int, prefill_ratio: float) -> float:
-        """Seconds of term `reuse`, less the largest credit, where at most so much of the prompt lies."""
-        reuse_s = self.weights.reuse * self._reuse.least_s(query, overlap_tokens, prefill_ratio)
-        return reuse_s - self.weights.spread * self._spread.most_credit_s(query)
+        """Seconds of term `reuse`, less the largest credit, where at most so much lies, at a worker's pace."""
+        held_tokens = min(overlap_tokens, max(0, query.prompt_tokens - 1))
+        uncached_tokens, ratio = query.prompt_tokens - held_tokens, query.prefill_ratio * prefill_ratio
+        reuse_s = ratio * prefill_s(uncached_tokens, query.prompt_tokens, self.coefficients, query.attention_ratio)
+        return self.weights.reuse * reuse_s - self.most_credit_s(query)
+
+    def most_credit_s(self, query: PlacementQuery) -> float:
+        """Largest credit, which costs at a glance leave out."""
+        return self.weights.spread * self._spread.most_credit_s(query)
 
 
 def neutralise(name: str, column: "array[float]", ranks: Sequence[RankView]) -> list[str]:

@@ -27,12 +27,6 @@ class ReuseTerm:
                 least_s = min(least_s, load_s + self._prefill_s(query, rank, computed))
         return least_s
 
-    def least_s(self, query: PlacementQuery, overlap_tokens: int, prefill_ratio: float) -> float:
-        """Seconds on a rank that holds so much, and nothing elsewhere, and whose worker has this pace."""
-        ratio = query.prefill_ratio * prefill_ratio
-        uncached_tokens = max(0, query.prompt_tokens - overlap_tokens)
-        return ratio * prefill_s(uncached_tokens, query.prompt_tokens, self._coefficients, query.attention_ratio)
-
     def _prefill_s(self, query: PlacementQuery, rank: RankView, uncached_tokens: int) -> float:
         ratio = query.prefill_ratio * rank.prefill_ratio
         return ratio * prefill_s(uncached_tokens, query.prompt_tokens, self._coefficients, query.attention_ratio)

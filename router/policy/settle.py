@@ -6,9 +6,6 @@ from router.config_policy import Coefficients
 from router.policy.balance import token_s
 from router.policy.base import PlacementQuery, RankView
 
-#: Prompt for which floors are reckoned.
-_FLOOR_PROMPT_TOKENS = 16_384
-
 
 class SettleTerm:
     """Seconds: what one more session costs the sessions of a rank, itself included, over its `future_turns`.
@@ -48,20 +45,6 @@ class SettleTerm:
         waiting_ratio = rank.busy_ratio / 2 + self._coefficients.crowding_ratio * excess_ratio
         lost_s = lost_tokens * token_s(query, rank, self._coefficients) if lost_tokens else 0.0
         return turns * (lost_s + waiting_ratio * query.request_work_s)
-
-    def floor_s(self, rank: RankView) -> float:
-        """Seconds a turn for a usual prompt, by the slope of `m` at the tokens that live there: it only grows."""
-        if not rank.capacity_tokens or rank.live_tokens <= 0:
-            return 0.0
-        fill = self._coefficients.working_set_factor * rank.capacity_tokens / rank.live_tokens
-        slope = math.exp(-fill) * (1.0 + fill) if fill < 700 else 0.0
-        return _FLOOR_PROMPT_TOKENS * slope * rank.prefill_ratio * self._coefficients.prefill_s_per_token
-
-    def floor_ratio(self, query: PlacementQuery) -> float:
-        """Share of `floor_s` that a query costs at least; nothing is known of a session with a home, or of none."""
-        if query.session is None or query.home is not None:
-            return 0.0
-        return self._turns(query) * query.prefill_ratio * query.prompt_tokens / _FLOOR_PROMPT_TOKENS
 
     def _turns(self, query: PlacementQuery) -> float:
         turns = 1.0 if query.session is None else 1.0 + self._coefficients.future_turns

@@ -1,7 +1,7 @@
 """Term `spread`: credit for one more copy of a head that many sessions share."""
 
 from router.config_policy import Coefficients
-from router.policy.base import PlacementQuery, RankView
+from router.policy.base import HotHead, PlacementQuery, RankView
 from router.policy.prefill import prefill_s
 
 #: A copy is not reckoned to live longer than this, in seconds.
@@ -30,10 +30,15 @@ class SpreadTerm:
         spared_s = max(0.0, head.least_wait_s - rank.own_wait_s - rank.foreign_wait_s)
         life_s = _LONGEST_LIFE_S if rank.cache_age_s is None else min(rank.cache_age_s, _LONGEST_LIFE_S)
         served = head.requests_per_s * life_s / (head.copies + 1)
-        return -min(served * spared_s, self.most_credit_s(query))
+        return -min(served * spared_s, self._head_s(query, head))
 
     def most_credit_s(self, query: PlacementQuery) -> float:
         """Largest credit that any rank can have."""
-        if query.head is None:
+        head = query.head
+        if head is None or head.copies >= self._coefficients.max_copies:
             return 0.0
-        return query.prefill_ratio * prefill_s(query.head.tokens, query.head.tokens, self._coefficients)
+        served = head.requests_per_s * _LONGEST_LIFE_S / (head.copies + 1)
+        return min(served * max(0.0, head.least_wait_s), self._head_s(query, head))
+
+    def _head_s(self, query: PlacementQuery, head: HotHead) -> float:
+        return query.prefill_ratio * prefill_s(head.tokens, head.tokens, self._coefficients)

@@ -77,6 +77,11 @@ class PreparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
         return self.chains[1] if len(self.chains) > 1 else None
 
     @property
+    def is_whole(self) -> bool:
+        """Whether every token of it is known."""
+        return bool(self.chains) and not self.is_partial
+
+    @property
     def is_partial(self) -> bool:
         """Whether only the prompt's start is known, so that its credit is a lower bound."""
         return self.credit == UP_TO_MEDIA

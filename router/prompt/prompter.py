@@ -184,8 +184,9 @@ class Prompter:
     def _refuse(self, request: PromptInput) -> Unrenderable | None:
         """Why nothing is known of the prompt, told by its fields alone."""
         fields = request.field_names
-        if not fields.isdisjoint(UNMODELLED_FIELDS):
-            return Unrenderable("unmodelled_field")
+        told = request.unrenderable or (None if fields.isdisjoint(UNMODELLED_FIELDS) else "unmodelled_field")
+        if told is not None:
+            return Unrenderable(told)
         if not fields.isdisjoint(self._opaque_fields) or (request.tool_choice == "none" and self._has_tools(request)):
             return Unrenderable("opaque_field")
         if request.is_chat and not self.can_chat:

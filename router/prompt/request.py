@@ -11,7 +11,12 @@ from router.prompt.conversations import TokenRun
 from router.prompt.prefixes import Json
 
 #: Body fields that change what the engine caches in ways that are not modelled here.
-UNMODELLED_FIELDS = frozenset({"extra_key", "lora_path", "input_embeds", "prompt_embeds", "mm_processor_kwargs"})
+UNMODELLED_FIELDS = frozenset(
+    {
+        "audio_data", "extra_key", "image_data", "input_embeds", "lora_path", "mm_processor_kwargs", "prompt_embeds",
+        "video_data",
+    }
+)  # fmt: skip
 #: Body fields that change the prompt's text in ways only the engine knows.
 OPAQUE_FIELDS = frozenset({"chat_template", "documents", "truncate_prompt_tokens", "suffix"})
 #: Fields that some templates read.
@@ -21,7 +26,8 @@ TEMPLATE_FIELDS = frozenset({"reasoning_effort"})
 class Unrenderable(msgspec.Struct, frozen=True):
     """Why this prompt earns no cache credit: a closed word, fit for a label."""
 
-    #: `template`, `multimodal`, `opaque_field`, `unmodelled_field`, `batch`, `shape`, `no_template`.
+    #: `template`, `multimodal`, `opaque_field`, `unmodelled_field`, `batch`, `shape`, `no_template`, `conversion`,
+    #: `engine_state`, `pooling`.
     reason: str
 
 
@@ -55,6 +61,8 @@ class PromptInput(msgspec.Struct, frozen=True, kw_only=True):
     features: object = None
     #: Names of all fields in the body, for those that make a prompt opaque.
     field_names: frozenset[str] = frozenset()
+    #: Why no prompt can be made of it whatever it holds: a closed word; None where one may be.
+    unrenderable: str | None = None
 
     @property
     def is_chat(self) -> bool:

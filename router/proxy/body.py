@@ -4,14 +4,16 @@ Only the members that routing needs are decoded; all others are looked over for 
 Every defect of the client's JSON is a `RequestError` that says what is wrong, never a fault of the router.
 """
 
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
+from router.access.tenants import find_salt_problem
 from router.errors import RequestError
 from router.prompt import PromptInput
 from router.proxy import splice
-from router.proxy.api import PROMPT_FIELDS, Api
+from router.proxy.api import SHAPES, Api
 from router.proxy.kept import check_id, name_response, name_session
 from router.proxy.known_bodies import KnownBodies
 
@@ -25,25 +27,29 @@ _ROUTERS_FIELDS = (*ROUTED_FIELDS, *INTERNAL_FIELDS)
 #: Members that name a conversation, in any of the forms agents use; small ones only.
 _IDENTITY_FIELDS = ("session_id", "prompt_cache_key", "previous_response_id", "metadata", "user", "conversation_id")
 _MAX_IDENTITY_BYTES = 4_096
-#: Members that limit the length of an answer.
-_OUTPUT_FIELDS = {
-    Api.CHAT: ("max_completion_tokens", "max_tokens"),
-    Api.COMPLETION: ("max_completion_tokens", "max_tokens"),
-    Api.RESPONSE: ("max_output_tokens",),
-}
+#: What the first item of a list of numbers starts with, and an empty list ends with.
+_NUMBER_STARTS = frozenset(bytes((code,)) for code in b"-0123456789]")
 _USAGE_WANTED = b'{"include_usage":true}'
 
 
 class RequestBody:
     """A checked JSON object and the few members the router reads."""
 
-    def __init__(self, data: bytes, *, api: Api, known: KnownBodies | None = None) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        *,
+        api: Api,
+        known: KnownBodies | None = None,
+        salting: Callable[[str | None], str] | None = None,
+    ) -> None:
         """Check and decode.
 
         Args:
             data: The body.
             api: Which members make its prompt.
             known: Bodies checked before, with whose beginnings this one may begin.
+            salting: Makes the salt of its tenant out of the client's own; None leaves that one.
 
         Raises:
             RequestError: Not a JSON object, a name twice, a required member absent or of the wrong kind. Messages
@@ -51,6 +57,7 @@ class RequestBody:
         """
         self.data = data
         self.api = api
+        self._shape = SHAPES[api]
         self._members = decode_members(data) if known is None else known.decode(data, decode_members)
         if splice.has_repeated_names(data, self._members):
             raise RequestError("a member of the body stands twice")
@@ -61,12 +68,21 @@ class RequestBody:
         self.model: str | None = self._typed("model", str)
         #: Whether the answer is to be streamed.
         self.stream: bool = self._typed("stream", bool) or False
+        #: Salt that the router puts in the place of the client's; None where it does not, or nothing is generated.
+        self.salt = self._make_salt(salting) if salting is not None and self._shape.generates else None
         self.prompt_input = self._read_prompt()
 
     def _refuse_internal_fields(self) -> None:
         for name in INTERNAL_FIELDS:
             if self.get(name) is not None:
                 raise RequestError(f"{name} is set by the router, not by clients", param=name)
+
+    def _make_salt(self, salting: Callable[[str | None], str]) -> str:
+        said = self.get("cache_salt")
+        problem = find_salt_problem(said)
+        if problem is not None:
+            raise RequestError(problem, param="cache_salt")
+        return salting(said)
 
     def get(self, name: str) -> Any:
         """A member decoded, None where it is absent or null.
@@ -117,20 +133,50 @@ class RequestBody:
         """Whether the engine is asked to keep its answer for later requests; it is unless told otherwise."""
         return self.api is Api.RESPONSE and self.get("store") is not False
 
+    def find_members(self, names: Iterable[str]) -> list[str]:
+        """Those of some names under which there is something."""
+        return [name for name in names if name in self._members and self._has(name)]
+
+    def count_items(self, name: str) -> int:
+        """Items of a list that are no numbers; 1 for anything else, ids of one prompt too."""
+        raw = bytes(self._members[name][:64]).split(b"[", 1)
+        if raw[0] or not raw[1:] or raw[1].lstrip()[:1] in _NUMBER_STARTS:
+            return 1
+        return len(self.get(name))
+
+    def get_sampling(self, name: str) -> Any:
+        """A member that says how to sample, wherever this form of request has those."""
+        holder = self._shape.sampling_field
+        if holder is None:
+            return self.get(name)
+        params = self.get(holder)
+        # A batch may have one object for each prompt, all of which bring about as many answers.
+        first = params[0] if isinstance(params, list) and params else params
+        return first.get(name) if isinstance(first, dict) else None
+
+    @property
+    def prompts(self) -> int:
+        """Prompts in the body."""
+        prompt = self.prompt_input.prompt
+        return len(prompt) if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list) else 1
+
+    @property
+    def choices_of_prompt(self) -> int:
+        """Answers asked for to each prompt."""
+        n = None if self.api in {Api.RESPONSE, Api.MESSAGES} or not self._shape.generates else self.get_sampling("n")
+        return n if type(n) is int and n > 0 else 1
+
     @property
     def choices(self) -> int:
         """Answers asked for, over all prompts."""
-        if self.api is Api.RESPONSE:
-            return 1
-        n = self.get("n")
-        prompts = self.prompt_input.prompt
-        count = len(prompts) if isinstance(prompts, list) and prompts and isinstance(prompts[0], str | list) else 1
-        return count * (n if type(n) is int and n > 0 else 1)
+        return self.prompts * self.choices_of_prompt
 
     @property
     def max_output_tokens(self) -> int | None:
         """Longest answer that the client allows; None where it says nothing."""
-        limits = (self.get(name) for name in _OUTPUT_FIELDS[self.api])
+        if not self._shape.generates:
+            return 1
+        limits = (self.get_sampling(name) for name in self._shape.output_fields)
         said = [limit for limit in limits if type(limit) is int and limit > 0]
         return min(said, default=None)
 
@@ -143,21 +189,27 @@ class RequestBody:
     def to_forward(self) -> tuple[bytes, bool]:
         """Bytes for the worker, and whether they ask for a usage chunk that the client did not ask for.
 
-        The received bytes, but for a client's own rank fields, which are cut, and for
+        The received bytes, but for a client's own rank fields, which are cut, the salt of its tenant, and
         `stream_options.include_usage`, which a stream needs for its count of cached tokens.
         """
         cuts = [name for name in _ROUTERS_FIELDS if name in self._members] if self._has_routed_fields else []
-        asks = self.stream and self.api is not Api.RESPONSE and not self.wants_usage
+        if not self._shape.forwards_model and "model" in self._members:
+            cuts.append("model")
+        asks = self.stream and self._shape.asks_for_usage and not self.wants_usage
         options = self.get("stream_options") if asks else None
         if asks and options is not None and not isinstance(options, dict):
             # The worker's answer to a malformed member is the client's to see.
             asks = False
-        if asks and "stream_options" not in self._members and not cuts:
-            return splice.put_first(self.data, "stream_options", _USAGE_WANTED), True
-        if not asks and not cuts:
+        puts = {} if self.salt is None else {"cache_salt": msgspec.json.encode(self.salt)}
+        if asks:
+            is_new = "stream_options" not in self._members
+            wanted = _USAGE_WANTED if is_new else msgspec.json.encode({**(options or {}), "include_usage": True})
+            puts["stream_options"] = wanted
+        if not puts and not cuts:
             return self.data, False
-        wanted = msgspec.json.encode({**(options or {}), "include_usage": True})
-        return splice.splice(self.data, put={"stream_options": wanted} if asks else {}, cut=cuts), asks
+        if not cuts and self._members.keys().isdisjoint(puts):
+            return splice.put_first(self.data, puts), asks
+        return splice.splice(self.data, put=puts, cut=cuts), asks
 
     def _typed(self, name: str, kind: type[Any]) -> Any:
         value = self.get(name)
@@ -175,33 +227,39 @@ class RequestBody:
         return None if raw is None or raw[0] != ord("[") else raw
 
     def _read_prompt(self) -> PromptInput:
-        is_chat, needed = self.api is Api.CHAT, PROMPT_FIELDS[self.api]
-        messages = self._list_json(needed) if is_chat else None
-        if is_chat and messages is None:
-            # Only a list is taken; this says so, of whatever else it is.
-            self._typed(needed, list)
-        prompt = None if is_chat else self.get(needed)
-        if messages is None and prompt is None and "prompt_embeds" not in self._members:
-            raise RequestError(f"{needed} is missing", param=needed)
-        if self.api is Api.RESPONSE:
-            # How engines make messages of these is their own; as text they still show what prompts begin with.
-            prompt = {"instructions": self.get("instructions"), "input": prompt}
+        fields = self._shape.prompt_fields
+        messages = self._read_messages() if "messages" in fields else None
+        found = None if messages is not None else next((name for name in fields if self._has(name)), None)
+        if messages is None and found is None:
+            raise RequestError(f"{' or '.join(fields[:2])} is missing", param=fields[0])
         options = self.get("chat_template_kwargs")
         return PromptInput(
             messages_json=messages,
             tools_json=self._list_json("tools"),
             template_options=options if isinstance(options, dict) else None,
-            prompt=prompt,
+            prompt=None if found is None or found.endswith("_embeds") else self.get(found),
             add_generation_prompt=self.get("add_generation_prompt"),
             continue_final_message=self.get("continue_final_message"),
             tool_choice=self.get("tool_choice"),
             features=self.get("features"),
             add_special_tokens=self.get("add_special_tokens"),
-            cache_salt=self.get("cache_salt"),
-            field_names=frozenset(
-                name for name, raw in self._members.items() if len(raw) != 4 or raw.tobytes() != b"null"
-            ),
+            cache_salt=self.get("cache_salt") if self.salt is None else self.salt,
+            field_names=frozenset(name for name in self._members if self._has(name)),
+            unrenderable=None if self._shape.generates else "pooling",
         )
+
+    def _read_messages(self) -> memoryview | None:
+        """The messages as they stand in the body; None where there are none."""
+        messages = self._list_json("messages")
+        if messages is None:
+            # Only a list is taken; this says so, of whatever else it is.
+            self._typed("messages", list)
+        return messages
+
+    def _has(self, name: str) -> bool:
+        """Whether a member is there and not null."""
+        raw = self._members.get(name)
+        return raw is not None and (len(raw) != 4 or raw.tobytes() != b"null")
 
 
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -7,6 +7,7 @@ preparing a prompt keeps of any.
 
 import logging
 from typing import Annotated, Any
+from urllib.parse import parse_qsl
 
 import msgspec
 from pydantic import Field, ValidationError
@@ -16,9 +17,10 @@ from router.config_policy import describe_refusal
 from router.errors import DovecoteError, RequestError
 from router.placement.stimuli import RequestArrived
 from router.proxy import respond
-from router.proxy.api import PROMPT_FIELDS, Api
+from router.proxy.api import PATHS, SHAPES, Api
 from router.proxy.asked import arrive, check_model, prepare
 from router.proxy.body import RequestBody, decode_members
+from router.proxy.bounds import check_bounds
 from router.proxy.call import Scope, read_limited, read_request_id
 from router.proxy.client import Client, ClientGoneError
 from router.proxy.headers import Headers
@@ -30,6 +32,8 @@ Tokens = Annotated[int, Field(strict=True, ge=0, le=100_000_000)]
 Name = Annotated[str, Field(strict=True, min_length=1, max_length=512)]
 #: Name of the request in a dry run, which decides ties.
 DRY_RUN = RequestId("dry-run")
+#: Forms that a body tells by its prompt's member; others are named by `?path=`.
+_TOLD_APART = (Api.CHAT, Api.COMPLETION, Api.RESPONSE, Api.GENERATE)
 
 
 class HeldTokens(ConfigModel):
@@ -69,7 +73,8 @@ async def serve_dry_run(parts: ProxyParts, scope: Scope, client: Client) -> None
     """One call; a request that would be refused for want of a rank is a decision too, without a target."""
     headers: Headers = list(scope["headers"])
     try:
-        told = await _explain(parts, headers, await read_limited(headers, client, parts.limits.body_bytes))
+        data = await read_limited(headers, client, parts.limits.body_bytes)
+        told = await _explain(parts, headers, data, scope.get("query_string", b""))
         await respond.send_whole(client, 200, [(b"content-type", b"application/json")], msgspec.json.encode(told))
     except ClientGoneError:
         return
@@ -81,14 +86,15 @@ async def serve_dry_run(parts: ProxyParts, scope: Scope, client: Client) -> None
         await respond.send_error(client, DovecoteError("the router failed on this request"), {})
 
 
-async def _explain(parts: ProxyParts, headers: Headers, data: bytes) -> dict[str, Any]:
+async def _explain(parts: ProxyParts, headers: Headers, data: bytes, query: bytes) -> dict[str, Any]:
     names = decode_members(data).keys()
     if "prompt_tokens" in names:
         arrival = _read_counts(data).to_arrival(parts.clock())
         return {"dry_run": True, "decision": parts.placer.explain(arrival).to_json()}
-    api = _find_api(names)
+    api = _find_api(names, query)
     body = RequestBody(data, api=api)
-    check_model(parts, body.model)
+    check_bounds(body, parts.limits.bounds)
+    check_model(parts, body.model, is_needed=SHAPES[api].needs_model)
     asked = await prepare(parts, body, headers, read_request_id(headers) or DRY_RUN)
     source = asked.session_source
     if asked.session is None:
@@ -106,15 +112,20 @@ async def _explain(parts: ProxyParts, headers: Headers, data: bytes) -> dict[str
     }
 
 
-def _find_api(names: Any) -> Api:
-    """The path that a body would be sent to, told by the member that makes its prompt."""
-    found = [api for api, name in PROMPT_FIELDS.items() if name in names]
+def _find_api(names: Any, query: bytes) -> Api:
+    """The path that a body would be sent to: as the query says, else told by the member that makes its prompt."""
+    said = dict(parse_qsl(query.decode("latin-1"))).get("path")
+    if said is not None:
+        if said not in PATHS:
+            raise RequestError(f"path is no API that is placed; valid: {', '.join(sorted(PATHS))}", param="path")
+        return PATHS[said]
+    wanted = {SHAPES[api].prompt_fields[0]: api for api in _TOLD_APART}
+    found = [api for name, api in wanted.items() if name in names]
     if len(found) == 1:
         return found[0]
-    wanted = ", ".join(PROMPT_FIELDS.values())
     if found:
-        raise RequestError(f"only one of {wanted} may stand in a body to explain")
-    raise RequestError(f"nothing to explain: the body has neither prompt_tokens nor one of {wanted}")
+        raise RequestError(f"only one of {', '.join(wanted)} may stand in a body to explain, or say ?path=")
+    raise RequestError(f"nothing to explain: the body has neither prompt_tokens nor one of {', '.join(wanted)}")
 
 
 def _read_counts(data: bytes) -> ExplainRequest:

@@ -4,9 +4,8 @@ Nothing reaches the client before the answer has proved to be one, so that a wor
 at once, becomes a proper error. What was sent already is never sent again and never ended as if complete.
 """
 
-import zlib
 from collections.abc import Callable, Mapping
-from typing import Any, Protocol
+from typing import Protocol
 
 import msgspec
 
@@ -15,11 +14,13 @@ from router.placement.stimuli import Outcome
 from router.proxy import respond
 from router.proxy.client import Client
 from router.proxy.headers import find_header, response_headers
+from router.proxy.inflate import CODINGS, InflateProblem, inflate
 from router.proxy.interrupt import ExchangeWatch
 from router.proxy.kept import is_id
 from router.proxy.ports import ProxyLimits
-from router.proxy.sse import StreamScanner, Usage, looks_like_stream, read_usage
+from router.proxy.sse import StreamScanner, Usage, looks_like_stream
 from router.proxy.upstream import Exchange, GarbledAnswerError
+from router.proxy.whole_answer import Answer, read_answer
 
 #: Output chunks between two words to placement about a request's progress.
 PROGRESS_CHUNKS = 32
@@ -33,6 +34,19 @@ class Relayed(msgspec.Struct, frozen=True):
     status: int
     outcome: Outcome
     usage: Usage | None = None
+
+
+class Expected(msgspec.Struct, frozen=True):
+    """What an answer is looked through for."""
+
+    #: Whether a stream was asked for.
+    is_stream: bool = False
+    #: Whether the router asked for the chunk of usage, which the client is not to see.
+    drops_usage_chunk: bool = False
+    #: Answers that must end, over all prompts.
+    choices: int = 1
+    #: Answers to each prompt.
+    choices_of_prompt: int = 1
 
 
 class Witness(Protocol):
@@ -75,29 +89,30 @@ class Relay:
         #: Whether it is carried as an event stream.
         self.is_stream = False
 
-    async def carry(self, *, wants_stream: bool, drop_usage_chunk: bool, choices: int) -> Relayed:
+    async def carry(self, asked: Expected) -> Relayed:
         """Relay the answer to its end.
 
         Raises:
             UpstreamClosedError: The worker's answer ended too early.
             GarbledAnswerError: It is none.
         """
-        if wants_stream and self._is_stream():
-            return await self._carry_stream(self._make_scanner(choices=choices, drops_usage=drop_usage_chunk))
-        return await self._carry_whole()
+        if asked.is_stream and self._is_stream():
+            return await self._carry_stream(self._make_scanner(asked))
+        return await self._carry_whole(asked)
 
-    async def carry_as_it_is(self, see: Callable[[int, bytes], None]) -> Relayed:
+    async def carry_as_it_is(self, see: Callable[[int, bytes], None], *, is_opaque: bool = False) -> Relayed:
         """Relay an answer that need be no JSON object.
 
         Args:
             see: Is shown status and body of a whole answer before the client is.
+            is_opaque: A stream of it is of a form that is not known: its end is believed.
 
         Raises:
             UpstreamClosedError: The worker's answer ended too early.
             GarbledAnswerError: It is none.
         """
         if self._is_stream():
-            return await self._carry_stream(self._make_scanner(choices=1, drops_usage=False))
+            return await self._carry_stream(self._make_scanner(Expected(), is_opaque=is_opaque))
         status, body = await self._read_answer()
         see(status, body)
         await self._send_whole(status, body)
@@ -107,9 +122,14 @@ class Relay:
         content_type = find_header(self._exchange.headers, b"content-type") or b""
         return self._exchange.status == 200 and content_type.startswith(b"text/event-stream")
 
-    def _make_scanner(self, *, choices: int, drops_usage: bool) -> StreamScanner:
+    def _make_scanner(self, asked: Expected, *, is_opaque: bool = False) -> StreamScanner:
         is_encoded = find_header(self._exchange.headers, b"content-encoding") not in {None, b"identity"}
-        return StreamScanner(choices=choices, drop_usage_chunk=drops_usage, is_opaque=is_encoded)
+        return StreamScanner(
+            choices=asked.choices,
+            choices_of_prompt=asked.choices_of_prompt,
+            drop_usage_chunk=asked.drops_usage_chunk,
+            is_opaque=is_opaque or is_encoded,
+        )
 
     async def _carry_stream(self, scanner: StreamScanner) -> Relayed:
         piece = await self._exchange.read()
@@ -137,13 +157,13 @@ class Relay:
         outcome = Outcome.ERROR if scanner.has_error else Outcome.DONE
         return Relayed(self._exchange.status, outcome, scanner.to_usage())
 
-    async def _carry_whole(self) -> Relayed:
+    async def _carry_whole(self, asked: Expected) -> Relayed:
         status, body = await self._read_answer()
-        answer = self._check(body) if status < 300 else _Answer()
+        answer = self._check(body, asked) if status < 300 else Answer()
         if is_id(answer.id):
             self._witness.keep_response(answer.id)
         await self._send_whole(status, body)
-        return Relayed(status, Outcome.DONE if status < 300 else Outcome.ERROR, read_usage(answer.usage))
+        return Relayed(status, Outcome.DONE if status < 300 else Outcome.ERROR, answer.usage)
 
     async def _read_answer(self) -> tuple[int, bytes]:
         """Status and body of a whole answer."""
@@ -172,15 +192,15 @@ class Relay:
                 raise GarbledAnswerError(f"the worker's answer is longer than {self._limits.answer_bytes} bytes")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _check(self, body: bytes) -> "_Answer":
+    def _check(self, body: bytes, asked: Expected) -> Answer:
         """Usage and name of a good answer; one that is no JSON object is none."""
         encoding = find_header(self._exchange.headers, b"content-encoding")
         if encoding not in {None, b"identity"}:
-            body = inflate(body, _MAX_INFLATED_BYTES) if encoding in {b"gzip", b"deflate"} else b"{}"
-        try:
-            return _ANSWER.decode(body)
-        except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-            raise GarbledAnswerError("the worker's answer is not a JSON object") from error
+            body = _inflate(body) if encoding in CODINGS else b"{}"
+        answer = read_answer(body, choices_of_prompt=asked.choices_of_prompt)
+        if answer is None:
+            raise GarbledAnswerError("the worker's answer is not a JSON object")
+        return answer
 
 
 class _Stream:
@@ -213,25 +233,13 @@ class _Stream:
         return self._client.is_full
 
 
-class _Answer(msgspec.Struct):
-    usage: Any = None
-    id: Any = None
-
-
-_ANSWER = msgspec.json.Decoder(_Answer)
-
-
-def inflate(data: bytes, limit_bytes: int) -> bytes:
-    """A gzip or zlib body decompressed.
+def _inflate(body: bytes) -> bytes:
+    """A compressed answer as it is.
 
     Raises:
-        GarbledAnswerError: It is neither, is cut off, or grows beyond `limit_bytes`.
+        GarbledAnswerError: It is none, is cut off, or grows beyond what is looked into.
     """
-    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-    try:
-        text = stream.decompress(data, limit_bytes)
-    except zlib.error as error:
-        raise GarbledAnswerError("the worker's answer cannot be decompressed") from error
-    if not stream.eof:
-        raise GarbledAnswerError("the worker's compressed answer is cut off or too long")
-    return text
+    plain = inflate(body, _MAX_INFLATED_BYTES)
+    if isinstance(plain, InflateProblem):
+        raise GarbledAnswerError(f"the worker's compressed answer is {plain.value.replace('_', ' ')}")
+    return plain

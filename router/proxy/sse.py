@@ -6,6 +6,7 @@ Line ends are LF or CRLF; an event is what ends with an empty line.
 """
 
 import re
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import msgspec
@@ -17,9 +18,9 @@ MAX_EVENT_BYTES = 1 << 20
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 #: What a stream may start with: field names of the format, a comment, blank lines.
 _STARTS = (b"data", b"event", b"id", b"retry", b":", b"\n", b"\r\n")
-#: Events after which a response is over.
-_RESPONSE_ENDS = frozenset(
-    {"response.completed", "response.incomplete", "response.failed", "response.cancelled", "error"}
+#: Events after which a response or message is over.
+_TYPED_ENDS = frozenset(
+    {"response.completed", "response.incomplete", "response.failed", "response.cancelled", "message_stop", "error"}
 )
 
 
@@ -29,16 +30,47 @@ class Usage(msgspec.Struct, frozen=True):
     prompt_tokens: int | None = None
     completion_tokens: int | None = None
     cached_tokens: int | None = None
+    #: What it says of the prompt without adding what it says of its cache; Anthropic's form has them apart, and not
+    #: every engine means them so.
+    uncached_tokens: int | None = None
+
+    def with_later(self, later: "Usage") -> "Usage":
+        """The later counts, and these where it has none."""
+        known = {name: value for name, value in msgspec.structs.asdict(later).items() if value is not None}
+        return msgspec.structs.replace(self, **known)
 
 
 def read_usage(value: Any) -> Usage | None:
-    """The `usage` object of an OpenAI answer; anything else is None. Counts that are no counts are dropped."""
+    """The `usage` of an OpenAI or Anthropic answer, or SGLang's `meta_info`; anything else is None.
+
+    Counts that are no counts are dropped.
+    """
     if not isinstance(value, dict):
         return None
     given, made = ("prompt", "completion") if "prompt_tokens" in value else ("input", "output")
+    prompt, completion = _count(value.get(f"{given}_tokens")), _count(value.get(f"{made}_tokens"))
+    if "cache_read_input_tokens" in value or "cache_creation_input_tokens" in value:
+        found, created = _count(value.get("cache_read_input_tokens")), _count(value.get("cache_creation_input_tokens"))
+        whole = None if prompt is None else prompt + (found or 0) + (created or 0)
+        return Usage(whole, completion, found, prompt)
     details = value.get(f"{given}_tokens_details")
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    return Usage(_count(value.get(f"{given}_tokens")), _count(value.get(f"{made}_tokens")), _count(cached))
+    cached = details.get("cached_tokens") if isinstance(details, dict) else value.get("cached_tokens")
+    return Usage(prompt, completion, _count(cached))
+
+
+def sum_usage(usages: Mapping[int, Usage], choices_of_prompt: int) -> Usage:
+    """Counts of a request of several answers by their place: each prompt once, as its first answer found it."""
+    firsts = [usage for place, usage in usages.items() if place % choices_of_prompt == 0]
+    return Usage(
+        _sum(usage.prompt_tokens for usage in firsts),
+        _sum(usage.completion_tokens for usage in usages.values()),
+        _sum(usage.cached_tokens for usage in firsts),
+    )
+
+
+def _sum(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
 
 
 def _count(value: Any) -> int | None:
@@ -48,11 +80,19 @@ def _count(value: Any) -> int | None:
 class StreamScanner:
     """State of one stream. `feed` every piece in order, then `finish`."""
 
-    def __init__(self, *, choices: int = 1, drop_usage_chunk: bool = False, is_opaque: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        choices: int = 1,
+        choices_of_prompt: int = 1,
+        drop_usage_chunk: bool = False,
+        is_opaque: bool = False,
+    ) -> None:
         """Start before the first byte.
 
         Args:
             choices: Answers that must end (`n` times prompts) before a missing [DONE] counts as complete.
+            choices_of_prompt: Answers to each prompt.
             drop_usage_chunk: Leave out the chunk with empty choices and usage, because the router asked for it.
             is_opaque: The stream is encoded: nothing is read of it, and its end is believed.
         """
@@ -70,8 +110,11 @@ class StreamScanner:
         self.has_error = False
         #: What the engine calls its answer, where it is a response that it may keep.
         self.response_id: str | None = None
-        self._is_response = False
+        self._is_typed = False
         self._choices = choices
+        self._choices_of_prompt = choices_of_prompt
+        #: Counts of answers that each tell their own.
+        self._usages: dict[int, Usage] = {}
         self._finished: set[int] = set()
         self._drops = drop_usage_chunk and not is_opaque
         #: Start of an event whose end has not come; its first `_sent_bytes` bytes were forwarded already.
@@ -130,7 +173,7 @@ class StreamScanner:
             and b'"usage"' not in events
             and b"[DONE]" not in events
             and b'"error"' not in events
-            and not (self._is_response and b'"response"' in events)
+            and not (self._is_typed and (b'"response"' in events or b"message_" in events))
         )
 
     def _read_events(self, events: bytes) -> bytes:
@@ -163,13 +206,13 @@ class StreamScanner:
 
     def _read_chunk(self, chunk: dict[str, Any]) -> bool:
         usage = read_usage(chunk.get("usage"))
-        if usage is not None:
+        if usage is not None and "type" not in chunk:
             self.usage = usage
         if chunk.get("error") is not None:
             self.has_error = True
         choices = chunk.get("choices")
         if not isinstance(choices, list):
-            self._read_response_event(chunk)
+            self._read_other(chunk)
             return False
         for choice in choices:
             if isinstance(choice, dict):
@@ -177,20 +220,45 @@ class StreamScanner:
         self.output_chunks += bool(choices)
         return not choices and usage is not None
 
-    def _read_response_event(self, event: dict[str, Any]) -> None:
-        """An event of the Responses API: named by its type, with the whole response at start and end."""
-        kind, response = event.get("type"), event.get("response")
-        if not isinstance(kind, str):
-            return
-        self._is_response = True
-        if isinstance(response, dict):
-            self.response_id = self.response_id or (response["id"] if is_id(response.get("id")) else None)
-            self.usage = read_usage(response.get("usage")) or self.usage
-        if kind.endswith(".delta"):
+    def _read_other(self, event: dict[str, Any]) -> None:
+        """An event of another API than chat and text completions."""
+        kind, meta = event.get("type"), event.get("meta_info")
+        if isinstance(meta, dict):
+            self._read_generated(event, meta)
+        elif isinstance(kind, str):
+            self._is_typed = True
+            self._read_typed(kind, event)
+
+    def _read_generated(self, event: dict[str, Any], meta: dict[str, Any]) -> None:
+        """A chunk of SGLang's `/generate`: all of one answer so far, with its counts."""
+        index = event.get("index")
+        place = index if type(index) is int else 0
+        self._usages[place] = read_usage(meta) or Usage()
+        self.usage = sum_usage(self._usages, self._choices_of_prompt)
+        self.output_chunks += 1
+        self.has_output = self.has_output or bool(event.get("text") or event.get("output_ids"))
+        if meta.get("finish_reason") is not None:
+            self.has_output = True
+            self._finished.add(place)
+
+    def _read_typed(self, kind: str, event: dict[str, Any]) -> None:
+        """An event of the Responses or Messages API: named by its type, with the whole object at start or end."""
+        whole = event.get("response", event.get("message"))
+        if isinstance(whole, dict):
+            self.response_id = self.response_id or (whole["id"] if is_id(whole.get("id")) else None)
+            self._add_usage(whole.get("usage"))
+        if kind == "message_delta":
+            self._add_usage(event.get("usage"))
+        elif kind.endswith(".delta") or kind == "content_block_delta":
             self.has_output = True
             self.output_chunks += 1
-        self.is_done = self.is_done or kind in _RESPONSE_ENDS
+        self.is_done = self.is_done or kind in _TYPED_ENDS
         self.has_error = self.has_error or kind in {"error", "response.failed"}
+
+    def _add_usage(self, value: Any) -> None:
+        usage = read_usage(value)
+        if usage is not None:
+            self.usage = usage if self.usage is None else self.usage.with_later(usage)
 
     def _read_choice(self, choice: dict[str, Any]) -> None:
         if not self.has_output:
@@ -221,11 +289,3 @@ def _event_data(event: bytes) -> bytes:
 def looks_like_stream(head: bytes) -> bool:
     """Whether the first bytes of a body can be an event stream."""
     return any(head.startswith(start[: len(head)]) for start in _STARTS)
-
-
-def encode_event(payload: bytes) -> bytes:
-    """One event of the router's own, after whatever came before it.
-
-    The blank line in front ends an event that the worker left unfinished.
-    """
-    return b"\n\ndata: " + payload + b"\n\n"

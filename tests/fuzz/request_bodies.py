@@ -8,8 +8,11 @@ from guided import fuzz, instrumented
 with instrumented():
     from router.errors import DovecoteError
     from router.prompt import Prompter, Unrenderable
+    from router.prompt.anthropic_form import MessagesForm
     from router.proxy.api import Api
     from router.proxy.body import INTERNAL_FIELDS, ROUTED_FIELDS, RequestBody
+    from router.proxy.bounds import Bounds, check_bounds
+    from router.proxy.converted import RESPONSES_FORM, convert, is_converted
     from router.proxy.kept import MAX_ID_CHARS
     from router.proxy.known_bodies import KnownBodies
     from router.sessions.identity import find_session
@@ -43,8 +46,20 @@ STATEFUL = {
     "max_output_tokens": 5,
 }
 SESSION = {"prompt": "text", "session_params": {"id": "s", "rid": None, "offset": 0}}
-APIS = dict(zip((b"0", b"1", b"2"), Api, strict=True))
-BODIES = (CHAT, PLAIN, IDS, STATEFUL, SESSION)
+MESSAGES = {
+    "model": "m",
+    "max_tokens": 5,
+    "system": [{"type": "text", "text": "s"}],
+    "messages": [
+        {"role": "user", "content": "hi"},
+        {"role": "assistant", "content": [{"type": "tool_use", "id": "c", "name": "f", "input": {"a": 1}}]},
+        {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "c", "content": "x"}]},
+    ],
+    "tools": [{"name": "f", "input_schema": {}}],
+}
+GENERATE = {"text": ["a", "b"], "sampling_params": {"n": 2, "max_new_tokens": 3}, "stream": True, "model": "m"}
+APIS = {str(place).encode(): api for place, api in enumerate(Api)}
+BODIES = (CHAT, PLAIN, IDS, STATEFUL, SESSION, MESSAGES, GENERATE)
 SEEDS = [flag + json.dumps(body).encode() for flag in APIS for body in BODIES]
 
 
@@ -58,6 +73,9 @@ def check(data: bytes) -> None:
         assert body.choices >= 1
         assert body.pin is None or len(body.pin) <= MAX_ID_CHARS + len("response:")
         assert body.max_output_tokens is None or body.max_output_tokens >= 1
+        check_bounds(body, Bounds())
+        for form in (*MessagesForm, None) if is_converted(api) else ():
+            PROMPTER.prepare(convert(body, RESPONSES_FORM if form and api is Api.RESPONSE else form))
         prompt = PROMPTER.prepare(body.prompt_input)
     except DovecoteError:
         return

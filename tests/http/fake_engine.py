@@ -41,6 +41,8 @@ class FakeEngine:
 
     def __init__(self):
         self.url = ""
+        #: Where it listens while it runs.
+        self.sites = []
         self.requests = []
         self.script = well_behaved
         #: Set when a client went away while its answer was under way.
@@ -140,12 +142,12 @@ async def hanging(_engine, _request, _body):
 
 
 @asynccontextmanager
-async def running(engine, port=None):
+async def running(engine, port=None, tls=None):
     runner = web.AppRunner(engine.app(), access_log=None, handler_cancellation=True, shutdown_timeout=0.1)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port or take_port(), reuse_address=True)
+    site = web.TCPSite(runner, "127.0.0.1", port or take_port(), reuse_address=True, ssl_context=tls)
     await site.start()
-    engine.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    engine.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield engine
     finally:

@@ -66,14 +66,15 @@ async def in_process(urls, *, clock=time.monotonic, **sections):
 
 
 @asynccontextmanager
-async def on_socket(urls, **sections):
-    """A router on a real socket, for what only sockets do: pieces, disconnects, slow readers."""
+async def on_socket(urls, *, tls=None, verify=True, **sections):
+    """A router on a real socket, for what only sockets do: pieces, disconnects, slow readers, TLS."""
     router = Router(config_for(urls, **sections))
-    server = uvicorn.Server(uvicorn_config(router, "warning"))
+    server = uvicorn.Server(uvicorn_config(router, "warning", tls))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         task = asyncio.create_task(server._serve([listener]))
         await eventually(lambda: server.started or task.done())
-        async with Client(router, base_url=f"http://127.0.0.1:{listener.getsockname()[1]}") as client:
+        base_url = f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
+        async with Client(router, base_url=base_url, verify=verify) as client:
             yield client
             await eventually(lambda: not router.placer.ledger.open_requests())
             check_idle(router)

@@ -15,8 +15,8 @@ def make_pools(pages=9, page_tokens=4, dtype=torch.float32):
     return torch.full(shape, -1.0, dtype=dtype), torch.full(shape, -2.0, dtype=dtype)
 
 
-def make_rows(tokens, dtype=torch.float32):
-    """Every row filled with its own number, so that a shifted slot is visible."""
+def make_tokens(tokens, dtype=torch.float32):
+    """Every token filled with its own number, so that a shifted slot is visible."""
     keys = torch.arange(1, tokens + 1, dtype=dtype)[:, None, None].expand(tokens, HEADS, DIM).contiguous()
     return keys, keys + 0.5
 
@@ -29,89 +29,86 @@ def test_every_token_lands_in_its_slot_and_no_other_slot_changes(page_tokens, st
     pages = [[next(numbers) for _ in range(count)] for count in needed]
     key_pool, value_pool = make_pools(sum(needed) + 2, page_tokens)
     expected_keys, expected_values = key_pool.clone(), value_pool.clone()
-    keys, values = make_rows(sum(counts))
+    keys, values = make_tokens(sum(counts))
     token = 0
     for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
         for position in range(start, start + count):
             place = pages[row][position // page_tokens], position % page_tokens
             expected_keys[place], expected_values[place] = keys[token], values[token]
             token += 1
-    paged_append(keys, values, key_pool, value_pool, PagedRows.of(pages, starts, counts, page_tokens=page_tokens))
+    rows = PagedRows.of(pages, starts, counts, page_tokens=page_tokens)
+    paged_append(keys, values, key_pool, value_pool, rows.slots)
     assert torch.equal(key_pool, expected_keys)
     assert torch.equal(value_pool, expected_values)
+
+
+def test_a_token_without_a_slot_is_skipped():
+    key_pool, value_pool = make_pools()
+    keys, values = make_tokens(3)
+    paged_append(keys, values, key_pool, value_pool, torch.tensor([5, -1, 0], dtype=torch.int32))
+    assert torch.equal(key_pool.flatten(0, 1)[[5, 0]], keys[[0, 2]])
+    assert torch.equal(value_pool.flatten(0, 1)[[5, 0]], values[[0, 2]])
+    assert int((key_pool == -1).sum()) == key_pool.numel() - 2 * HEADS * DIM
 
 
 def test_no_rows_and_empty_rows_write_nothing():
     key_pool, value_pool = make_pools()
     for rows in (PagedRows.of([], [], [], page_tokens=4), PagedRows.of([[1]], [2], [0], page_tokens=4)):
-        paged_append(*make_rows(0), key_pool, value_pool, rows)
+        paged_append(*make_tokens(0), key_pool, value_pool, rows.slots)
     assert torch.equal(key_pool, make_pools()[0])
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
+def test_a_float8_pool_takes_scaled_values_held_to_the_largest(dtype):
+    chance = torch.Generator().manual_seed(3)
+    keys, values = (torch.randn(2, HEADS, DIM, generator=chance).to(dtype) for _ in range(2))
+    keys[0, 0, 0], keys[0, 0, 1] = 6e4, -6e4
+    key_pool, value_pool = (pool.to(torch.float8_e4m3fn) for pool in make_pools())
+    paged_append(keys, values, key_pool, value_pool, torch.tensor([7, 2]), key_scale=0.5, value_scale=2.0)
+    stored = key_pool.float().flatten(0, 1)[[7, 2]]
+    assert stored[0, 0, :2].tolist() == [448.0, -448.0]
+    assert torch.equal(stored[1], (keys[1].float() / 0.5).to(torch.float8_e4m3fn).float())
+    expected = (values.float() / 2.0).to(torch.float8_e4m3fn).float()
+    assert torch.equal(value_pool.float().flatten(0, 1)[[7, 2]], expected)
+
+
 def good_call():
-    return {
-        "keys": make_rows(3)[0],
-        "values": make_rows(3)[1],
-        "pools": make_pools(),
-        "rows": PagedRows.of([[2, 3]], [3], [3], page_tokens=4),
-    }
-
-
-def replaced(rows, **fields):
-    values = {name: getattr(rows, name) for name in ("page_table", "start_tokens", "row_offsets", "page_tokens")}
-    return PagedRows(**{**values, **fields})
+    keys, values = make_tokens(3)
+    return {"keys": keys, "values": values, "pools": make_pools(), "slots": torch.tensor([11, 12, 13])}
 
 
 def bad_calls():
     good = good_call()
-    rows, (key_pool, value_pool) = good["rows"], good["pools"]
+    key_pool, value_pool = good["pools"]
     yield "fewer values", ShapeMismatch, {"values": good["values"][:2]}
     yield "other heads", ShapeMismatch, {"keys": good["keys"][:, :2], "values": good["values"][:, :2]}
     yield "other head_dim", ShapeMismatch, {"keys": good["keys"][..., :4], "values": good["values"][..., :4]}
     yield "flat keys", ShapeMismatch, {"keys": good["keys"][0], "values": good["values"][0]}
-    yield "more tokens than rows say", ShapeMismatch, dict(zip(("keys", "values"), make_rows(4), strict=True))
+    yield "more tokens than slots", ShapeMismatch, dict(zip(("keys", "values"), make_tokens(4), strict=True))
+    strided_keys = torch.zeros(3, DIM, HEADS).transpose(1, 2)
+    yield "strided keys", ShapeMismatch, {"keys": strided_keys}
     yield "pools of two sizes", ShapeMismatch, {"pools": (key_pool, value_pool[:5])}
     yield "flat pools", ShapeMismatch, {"pools": (key_pool[0], value_pool[0])}
-    yield "pools of another page", ShapeMismatch, {"pools": make_pools(page_tokens=5)}
     strided = torch.zeros(9, 4, DIM, HEADS).transpose(2, 3)
     yield "strided pools", ShapeMismatch, {"pools": (strided, strided.clone(memory_format=torch.preserve_format))}
-    yield "half keys", DtypeMismatch, {"keys": good["keys"].half()}
+    yield "half keys", DtypeMismatch, {"keys": good["keys"].half(), "values": good["values"].half()}
     yield "half values", DtypeMismatch, {"values": good["values"].half()}
     yield "pools of two dtypes", DtypeMismatch, {"pools": (key_pool, value_pool.half())}
-    yield "page past the pool", PageOutOfRange, {"rows": PagedRows.of([[2, 9]], [3], [3], page_tokens=4)}
-    yield "negative page", PageOutOfRange, {"rows": PagedRows.of([[-1, 3]], [3], [3], page_tokens=4)}
-    yield "int32 table", DtypeMismatch, {"rows": replaced(rows, page_table=rows.page_table.int())}
-    yield "table too narrow", ShapeMismatch, {"rows": replaced(rows, page_table=rows.page_table[:, :1])}
-    yield "flat table", ShapeMismatch, {"rows": replaced(rows, page_table=rows.page_table[0])}
-    yield "too few offsets", ShapeMismatch, {"rows": replaced(rows, row_offsets=rows.row_offsets[:1])}
-    yield "offsets not from 0", ShapeMismatch, {"rows": replaced(rows, row_offsets=rows.row_offsets + 1)}
-    yield "negative start", ShapeMismatch, {"rows": replaced(rows, start_tokens=rows.start_tokens - 9)}
-    two = PagedRows.of([[0], [1]], [0, 0], [2, 1], page_tokens=4)
-    yield "falling offsets", ShapeMismatch, {"rows": replaced(two, row_offsets=torch.tensor([0, 4, 3]))}
+    yield "slot past the pool", PageOutOfRange, {"slots": torch.tensor([11, 12, 36])}
+    yield "slot below -1", PageOutOfRange, {"slots": torch.tensor([-2, 12, 13])}
+    yield "short slots", DtypeMismatch, {"slots": torch.tensor([11, 12, 13], dtype=torch.int16)}
+    yield "slots in a table", ShapeMismatch, {"slots": torch.tensor([[11, 12, 13]])}
+    yield "strided slots", ShapeMismatch, {"slots": torch.arange(6)[::2]}
+    yield "a scale without float8", DtypeMismatch, {"key_scale": 2.0}
 
 
 @pytest.mark.parametrize(("error", "change"), [case[1:] for case in bad_calls()], ids=[case[0] for case in bad_calls()])
 def test_what_does_not_fit_is_refused_before_anything_is_written(error, change):
     call = {**good_call(), **change}
-    key_pool, value_pool = call["pools"]
+    key_pool, value_pool = call.pop("pools")
     before = key_pool.clone(), value_pool.clone()
     with pytest.raises(error) as caught:
-        paged_append(call["keys"], call["values"], key_pool, value_pool, call["rows"])
+        paged_append(key_pool=key_pool, value_pool=value_pool, **call)
     assert isinstance(caught.value, KernelError)
     assert torch.equal(key_pool, before[0])
     assert torch.equal(value_pool, before[1])
-
-
-@pytest.mark.parametrize(
-    ("pages", "starts", "counts"), [([[1]], [0], [5]), ([[1]], [-1], [2]), ([[1]], [2], [-1]), ([[1]], [0, 0], [1])]
-)
-def test_rows_that_do_not_lie_in_their_pages_cannot_be_made(pages, starts, counts):
-    with pytest.raises(ShapeMismatch):
-        PagedRows.of(pages, starts, counts, page_tokens=4)
-
-
-def test_pages_behind_the_last_used_one_are_not_looked_at():
-    key_pool, value_pool = make_pools(pages=2)
-    rows = PagedRows.of([[1, 77]], [0], [4], page_tokens=4)
-    paged_append(*make_rows(4), key_pool, value_pool, rows)
-    assert torch.equal(key_pool[1], make_rows(4)[0])

@@ -95,7 +95,7 @@ def test_what_does_not_fit_is_refused():
         paged_extend_attention(queries[:, :3], key_pool, value_pool, rows, scale=1.0)
     with pytest.raises(ShapeMismatch, match="head_dim"):
         paged_extend_attention(queries[..., :4], key_pool, value_pool, rows, scale=1.0)
-    with pytest.raises(ShapeMismatch, match="row_offsets end at 5"):
+    with pytest.raises(ShapeMismatch, match="for 4 tokens"):
         paged_extend_attention(queries[:4], key_pool, value_pool, rows, scale=1.0)
     with pytest.raises(DtypeMismatch, match="float16"):
         paged_extend_attention(queries.half(), key_pool, value_pool, rows, scale=1.0)

@@ -8,8 +8,39 @@ LEDGER = ("tests/models/test_placement_model.py", "tests/router/placement/test_l
 TERMS = ("tests/router/policy/test_policy_slow_down.py", "tests/router/policy/test_policy_terms.py")
 EXPECTED = ("tests/router/placement/test_expected_output.py",)
 AUDIT = ("tests/router/placement/test_audit.py",)
+GLANCE = ("tests/router/policy/test_policy_glance.py",)
+SHORTLIST = ("tests/models/test_shortlist_model.py",)
+BOUNDS = ("tests/router/placement/test_shortlist_bounds.py",)
 
 PLACEMENT = (
+    Mutation(
+        "a request is slowed for longer than its own limit lets it generate",
+        "router/policy/decode.py",
+        "query.decode_ratio * query.joint_ratio * self",
+        "query.decode_ratio * self",
+        EXPECTED,
+    ),
+    Mutation(
+        "at a glance a request is slowed beyond its own limit",
+        "router/policy/glance.py",
+        "query.decode_ratio * query.joint_ratio,",
+        "query.decode_ratio,",
+        GLANCE,
+    ),
+    Mutation(
+        "what the context adds to a step is never told apart",
+        "router/fleet/pace.py",
+        "relative = 1.0 + slope / base if",
+        "relative = 1.0 if",
+        ("tests/router/fleet/test_step_pace.py",),
+    ),
+    Mutation(
+        "ranks are not told of the context's ratio",
+        "router/placement/views.py",
+        "        context_ratio=ratios.context,\n",
+        "",
+        ("tests/router/placement/test_views.py", "tests/router/placement/test_expected_output.py"),
+    ),
     Mutation(
         "lengths of answers are never halved",
         "router/fleet/outputs.py",
@@ -125,8 +156,57 @@ PLACEMENT = (
     Mutation(
         "a policy may empty the chooser's own list",
         "router/placement/chooser.py",
-        "question.query, tuple(views), self._seed",
-        "question.query, views, self._seed",
+        "query, tuple(found.views), self._seed",
+        "query, found.views, self._seed",
         ("tests/router/placement/test_bad_input.py",),
+    ),
+    Mutation(
+        "a glance lets more be pushed out than a cache holds",
+        "router/policy/glance.py",
+        "cost_s += token_s * evicted * min(new_tokens - free_tokens, evictable_tokens)",
+        "cost_s += token_s * evicted * (new_tokens - free_tokens)",
+        GLANCE,
+    ),
+    Mutation(
+        "a glance counts a prompt that pushes nothing out as if the cache were full",
+        "router/policy/glance.py",
+        "max(0, capacity - rank.resident_tokens) if",
+        "0 if",
+        GLANCE,
+    ),
+    Mutation(
+        "a glance meets sessions that return in the whole answer",
+        "router/policy/glance.py",
+        "query.decode_ratio * query.joint_output_tokens / 2",
+        "query.decode_ratio * query.joint_output_tokens",
+        GLANCE,
+    ),
+    Mutation(
+        "ranks that would be tied with the best are passed over",
+        "router/placement/shortlist.py",
+        "bound_s = total_s + find_window_s(total_s)",
+        "bound_s = total_s",
+        SHORTLIST,
+    ),
+    Mutation(
+        "of what is expected elsewhere nothing can keep a rank in question",
+        "router/placement/question.py",
+        "return max(most, tokens)",
+        "return most",
+        BOUNDS,
+    ),
+    Mutation(
+        "an order serves queries that cost less than its own",
+        "router/placement/groups.py",
+        "all(least <= asked <= least * MAX_EXCESS for",
+        "all(asked <= least * MAX_EXCESS for",
+        BOUNDS,
+    ),
+    Mutation(
+        "of ranks that look alike the first wins the tie",
+        "router/placement/shortlist.py",
+        "        target = pick_hashed(self._query.request_id, members, self._seed)\n",
+        "        target = next(iter(members))\n",
+        SHORTLIST,
     ),
 )

@@ -14,6 +14,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from catalogue import NATIVE_CODE, PYTHON, Mutation
+from fleet_mutations import FLEET
 from placement_mutations import PLACEMENT
 
 ROOT = Path(__file__).parents[2]
@@ -113,7 +114,7 @@ def try_all(folder: Path, mutations: Sequence[Mutation], *, is_native: bool) -> 
 def main(words: Sequence[str]) -> int:
     """Exit status."""
     python, native = (
-        [m for m in known if all(w in m.name for w in words)] for known in ((*PYTHON, *PLACEMENT), NATIVE_CODE)
+        [m for m in known if all(w in m.name for w in words)] for known in ((*PYTHON, *PLACEMENT, *FLEET), NATIVE_CODE)
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

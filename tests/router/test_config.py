@@ -23,6 +23,7 @@ from router.fleet.tiers import TierLinks
 
 ONE = 'workers: [{url: "http://a:1"}]\n'
 POLICIES = ", ".join(name.value for name in PolicyName)
+KEYS = ", ".join(sorted(FleetConfig.model_fields))
 EXAMPLE = Path(__file__).parents[2] / "examples" / "fleet.yaml"
 
 
@@ -123,10 +124,7 @@ workers:
         ),
         (
             ONE + "polcy: {}",
-            (
-                "fleet.yaml: polcy: {}: unknown key; did you mean 'policy'? valid here: access, admission, limits, "
-                "listen, model, policy, probes, redis, sessions, timeouts, tokenizer, workers"
-            ),
+            f"fleet.yaml: polcy: {{}}: unknown key; did you mean 'policy'? valid here: {KEYS}",
         ),
         (
             ONE + "policy: {weights: {zeal: 1}}",

@@ -46,7 +46,7 @@ class Bounds(CacheAffinity):
 
     def __init__(self, broken):
         super().__init__(PolicyWeights(), Coefficients())
-        for name in ("total_s", "floor_s", "floor_ratio", "least_reuse_s", "choose"):
+        for name in ("weigh", "sketch", "stakes", "most_credit_s", "least_reuse_s", "choose_weighed"):
             if name == broken:
                 setattr(self, name, self.fail)
 
@@ -88,7 +88,7 @@ def test_a_policy_that_fails_is_overruled_by_load_and_told(policy, count):
     end_all(placer)
 
 
-@pytest.mark.parametrize("broken", ["total_s", "floor_s", "floor_ratio", "least_reuse_s", "choose"])
+@pytest.mark.parametrize("broken", ["weigh", "sketch", "stakes", "most_credit_s", "least_reuse_s", "choose_weighed"])
 def test_a_policy_whose_bounds_fail_is_overruled_too(broken):
     placer = make(Bounds(broken))
     placed = arrive(placer)

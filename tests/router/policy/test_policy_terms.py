@@ -36,7 +36,6 @@ COSTS = Coefficients(
     kv_bytes_per_token=1_000,
     link_bytes_per_s=1e6,
 )
-FULL = COSTS.model_copy(update={"decode_s_per_full_cache": 0.05})
 SESSION = SessionId("s")
 
 
@@ -95,9 +94,6 @@ def test_a_prefill_is_scaled_by_the_pace_of_the_fleet_of_the_worker_and_of_atten
     cold = term.cost_s(query(), view())
     assert term.cost_s(query(prefill_ratio=3.0), view(prefill_ratio=2.0)) == pytest.approx(6 * cold)
     assert term.cost_s(query(attention_ratio=3.0), view()) == pytest.approx(1.0 + 3 * 0.5)
-    assert term.least_s(query(prefill_ratio=3.0), 0, 2.0) == term.cost_s(
-        query(prefill_ratio=3.0), view(prefill_ratio=2.0)
-    )
 
 
 def test_a_rank_with_room_or_without_a_known_size_admits_at_once():
@@ -265,40 +261,3 @@ def test_every_term_is_finite_and_not_negative(prompt_tokens, overlap, output, c
         cost_s = term.cost_s(asked, seen)
         assert math.isfinite(cost_s)
         assert cost_s >= 0
-
-
-@settings(deadline=None)
-@given(
-    prompt_tokens=st.integers(0, 10**6),
-    output=st.integers(0, 10**4),
-    counts=st.lists(st.integers(0, 10**7), min_size=8, max_size=8),
-    ratios=st.lists(st.floats(0.1, 10.0), min_size=4, max_size=4),
-    capacity=st.none() | st.integers(0, 10**7),
-    has_session=st.booleans(),
-)
-def test_no_query_costs_less_than_the_floor_of_a_term(  # noqa: PLR0917 - as above
-    prompt_tokens, output, counts, ratios, capacity, has_session
-):
-    asked = query(
-        prompt_tokens=prompt_tokens,
-        expected_output_tokens=output,
-        session=SESSION if has_session else None,
-        prefill_ratio=ratios[0],
-        decode_ratio=ratios[1],
-    )
-    seen = view(
-        decoding_requests=counts[1] % 100,
-        open_requests=counts[1] % 100 + counts[0] % 9,
-        remaining_output_tokens=counts[2],
-        context_tokens=counts[3],
-        open_tokens=counts[4],
-        live_tokens=counts[5],
-        joint_output_tokens=counts[6],
-        joint_context_tokens=counts[7],
-        capacity_tokens=capacity,
-        prefill_ratio=ratios[2],
-        decode_ratio=ratios[3],
-    )
-    for term in (AdmissionTerm(FULL), DecodeTerm(FULL), SettleTerm(FULL)):
-        floor_s = term.floor_ratio(asked) * term.floor_s(seen)
-        assert floor_s <= term.cost_s(asked, seen) * (1 + 1e-9) + 1e-9, term.name

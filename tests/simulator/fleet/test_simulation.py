@@ -73,7 +73,7 @@ def test_affinity_reuses_what_round_robin_does_not_and_answers_sooner():
     # Prompts of a length that is worth going back for.
     trace, plan = make_trace(first_blocks=300), msgspec.structs.replace(PLAN, cache_blocks=2_400)
     spread, kept = (simulate(trace, plan, build_policy(name)) for name in ("round_robin", "cache_affinity"))
-    assert kept.reuse_ratio > spread.reuse_ratio + 0.1
+    assert kept.reuse_ratio > spread.reuse_ratio + 0.15
     assert kept.ttft.mean_ms < spread.ttft.mean_ms
 
 

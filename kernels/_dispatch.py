@@ -1,0 +1,42 @@
+"""The one rule by which an op is computed: Triton on CUDA or under the interpreter, the reference otherwise.
+
+Triton is imported only where it runs, so that the references work without it. `DOVECOTE_KERNEL_CHECKS=1` is the debug
+switch: numbers that lie on a GPU are then read and checked as those on the CPU always are, at the cost of a sync.
+"""
+
+import os
+from importlib import import_module
+from types import ModuleType
+
+from torch import Tensor
+
+from kernels.errors import DeviceMismatch
+
+
+def implementation(op: str, *tensors: Tensor) -> ModuleType:
+    """The module that computes `op` for these tensors: `kernels.<op>.kernel` or `kernels.<op>.reference`."""
+    return import_module(f"kernels.{op}.{'kernel' if runs_triton(*tensors) else 'reference'}")
+
+
+def runs_triton(*tensors: Tensor) -> bool:
+    """Whether Triton computes on these tensors."""
+    return any(tensor.is_cuda for tensor in tensors) or os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def can_read(tensor: Tensor) -> bool:
+    """Whether looking at the values of `tensor` is free, or asked for."""
+    return not tensor.is_cuda or os.environ.get("DOVECOTE_KERNEL_CHECKS") == "1"
+
+
+def check_devices(**tensors: Tensor | None) -> None:
+    """Raise unless all lie on one device; pinned memory of the host lies on every GPU.
+
+    Raises:
+        DeviceMismatch: Two of them do not.
+    """
+    given = {name: tensor for name, tensor in tensors.items() if tensor is not None}
+    devices = {tensor.device for tensor in given.values()}
+    if len(devices) > 1:
+        unpinned = {tensor.device for tensor in given.values() if tensor.is_cuda or not tensor.is_pinned()}
+        if len(unpinned) > 1:
+            raise DeviceMismatch(", ".join(f"{name} on {tensor.device}" for name, tensor in given.items()))

@@ -1,0 +1,103 @@
+"""What ops ask of their tensors before anything is written.
+
+Shapes, dtypes and devices cost nothing to look at. Values are looked at where that is free (`_dispatch.can_read`).
+"""
+
+from itertools import pairwise
+
+import torch
+from torch import Tensor
+
+from kernels._dispatch import can_read
+from kernels.errors import DtypeMismatch, OverlappingRanges, PageOutOfRange, ShapeMismatch
+from kernels.layer_table import Layers, LayerTable, find_span
+
+
+def check_pools(key_pool: Tensor, value_pool: Tensor, *, page_tokens: int | None = None) -> None:
+    """Raise unless both pools are [pages, page_tokens, kv_heads, head_dim], alike and contiguous."""
+    if key_pool.dim() != 4 or key_pool.shape != value_pool.shape:
+        raise ShapeMismatch(f"pools {tuple(key_pool.shape)} and {tuple(value_pool.shape)}")
+    if page_tokens is not None and key_pool.shape[1] != page_tokens:
+        raise ShapeMismatch(f"the pool has {key_pool.shape[1]} tokens a page, the rows say {page_tokens}")
+    if key_pool.dtype != value_pool.dtype:
+        raise DtypeMismatch(f"key pool {key_pool.dtype}, value pool {value_pool.dtype}")
+    if not (key_pool.is_contiguous() and value_pool.is_contiguous()):
+        raise ShapeMismatch("the pools must be contiguous")
+
+
+def check_heads(name: str, rows: Tensor, pool: Tensor) -> None:
+    """Raise unless `rows` is [tokens, heads, head_dim] with the pool's head_dim and dtype."""
+    if rows.dim() != 3 or rows.shape[2] != pool.shape[3]:
+        raise ShapeMismatch(f"{name} {tuple(rows.shape)}, head_dim of the pool is {pool.shape[3]}")
+    if rows.dtype != pool.dtype:
+        raise DtypeMismatch(f"{name} is {rows.dtype}, the pool {pool.dtype}")
+
+
+def check_groups(queries: Tensor, pool: Tensor) -> None:
+    """Raise unless query heads share the pool's key heads evenly."""
+    if pool.shape[2] == 0 or queries.shape[1] % pool.shape[2]:
+        raise ShapeMismatch(f"{queries.shape[1]} query heads are no multiple of {pool.shape[2]} key heads")
+
+
+def check_layers(name: str, layers: Layers, *, dims: int) -> None:
+    """Raise unless `layers` has at least `dims` dimensions, layers counted, and is contiguous."""
+    if len(layers.shape) < dims:
+        raise ShapeMismatch(f"{name} is {tuple(layers.shape)}, with fewer than {dims} dimensions")
+    if isinstance(layers, Tensor) and not layers.is_contiguous():
+        raise ShapeMismatch(f"{name} must be contiguous")
+
+
+def check_like(name: str, tensor: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> None:
+    """Raise unless `tensor` is contiguous, of this shape and dtype."""
+    if tuple(tensor.shape) != tuple(shape):
+        raise ShapeMismatch(f"{name} is {tuple(tensor.shape)}, not {tuple(shape)}")
+    if not tensor.is_contiguous():
+        raise ShapeMismatch(f"{name} must be contiguous")
+    if tensor.dtype != dtype:
+        raise DtypeMismatch(f"{name} is {tensor.dtype}, not {dtype}")
+
+
+def check_index(name: str, index: Tensor, *, limit: int, lowest: int = 0) -> None:
+    """Raise unless `index` is a list of int32 or int64 and, where that can be seen, each in `[lowest, limit)`."""
+    check_integers(name, index)
+    if index.dim() != 1:
+        raise ShapeMismatch(f"{name} is {tuple(index.shape)}, not a list")
+    check_range(name, index, limit=limit, lowest=lowest)
+
+
+def check_integers(name: str, index: Tensor) -> None:
+    """Raise unless `index` is int32 or int64, without gaps between its items."""
+    if index.dtype not in (torch.int32, torch.int64):
+        raise DtypeMismatch(f"{name} is {index.dtype}, neither torch.int32 nor torch.int64")
+    if not index.is_contiguous():
+        raise ShapeMismatch(f"{name} must be contiguous")
+
+
+def check_range(name: str, index: Tensor, *, limit: int, lowest: int = 0) -> None:
+    """Raise when it can be seen that one of `index` is not in `[lowest, limit)`."""
+    if index.numel() and can_read(index):
+        least, most = (int(one) for one in index.aminmax())
+        if least < lowest or most >= limit:
+            raise PageOutOfRange(f"{name} has {least}..{most}, of {limit}")
+
+
+def check_distinct(name: str, index: Tensor) -> None:
+    """Raise when it can be seen that something would be written twice."""
+    if index.numel() > 1 and can_read(index):
+        ordered = index.sort().values
+        if bool((ordered[1:] == ordered[:-1]).any()):
+            raise OverlappingRanges(f"{name} names one place twice; it would be written twice")
+
+
+def check_apart(**places: Layers) -> None:
+    """Raise unless the memory of no two of these overlaps."""
+    spans = sorted(
+        (*span, name) for name, layers in places.items() for span in _find_spans(layers) if span[0] < span[1]
+    )
+    for (_, end, name), (start, _, other) in pairwise(spans):
+        if start < end and name != other:
+            raise OverlappingRanges(f"{name} and {other} overlap in memory")
+
+
+def _find_spans(layers: Layers) -> tuple[tuple[int, int], ...]:
+    return layers.spans if isinstance(layers, LayerTable) else (find_span(layers),)

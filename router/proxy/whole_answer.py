@@ -1,0 +1,43 @@
+"""Reads a whole answer of an engine for what the router has to know of it: counts, and its name. Pure."""
+
+from typing import Any
+
+import msgspec
+
+from router.proxy.sse import Usage, read_usage, sum_usage
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What is read of an answer."""
+
+    usage: Usage | None = None
+    #: What the engine calls it; of any kind.
+    id: Any = None
+
+
+class _Body(msgspec.Struct):
+    usage: Any = None
+    id: Any = None
+    meta_info: Any = None
+
+
+_DECODER = msgspec.json.Decoder(_Body | list[Any])
+
+
+def read_answer(body: bytes, *, choices_of_prompt: int = 1) -> Answer | None:
+    """What a body says; None where it is no answer at all.
+
+    Args:
+        body: JSON: an object, or a list of them from SGLang's `/generate` where several answers were asked for.
+        choices_of_prompt: Answers to each prompt, which stand together.
+    """
+    try:
+        said = _DECODER.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return None
+    if isinstance(said, _Body):
+        return Answer(read_usage(said.usage) or read_usage(said.meta_info), said.id)
+    if not said or not all(isinstance(each, dict) for each in said):
+        return None
+    usages = {place: read_usage(each.get("meta_info")) or Usage() for place, each in enumerate(said)}
+    return Answer(sum_usage(usages, choices_of_prompt))

@@ -1,0 +1,97 @@
+"""Ranks that fail get no requests for a while; those that are full, or whose clients err, go on."""
+
+import asyncio
+
+from aiohttp import web
+from fake_engine import ROLE, answering, chunk, hanging, streaming, well_behaved
+from proxy_harness import CHAT, eventually, in_process, value
+
+FAST = {"failures": 3, "open_s": 0.2}
+PROBES = {"interval_s": 0.05, "unhealthy_after": 3}
+
+
+def state(client, worker="w0"):
+    return next(
+        word
+        for word in ("closed", "open", "half_open")
+        if value(client.router, "breaker_state", worker=worker, dp_rank="0", state=word)
+    )
+
+
+async def test_D01_twenty_mistakes_of_clients_leave_the_worker_in_service(engine):
+    async with in_process([engine.url], breaker=FAST) as client:
+        engine.script = answering(400, b'{"error": {"message": "too long"}}')
+        assert {(await client.chat()).status_code for _ in range(20)} == {400}
+        engine.script = well_behaved
+        assert (await client.chat()).status_code == 200
+        assert state(client) == "closed"
+
+
+async def test_D02_a_full_single_worker_is_asked_again_as_soon_as_it_has_room(engine):
+    async with in_process([engine.url], breaker=FAST) as client:
+        engine.script = answering(503, b'{"error": {"message": "queue full"}}', **{"Retry-After": "30"})
+        assert {(await client.chat()).status_code for _ in range(10)} == {503}
+        assert len(engine.requests) == 10
+        engine.script = well_behaved
+        assert (await client.chat()).status_code == 200
+
+
+async def test_D02_a_full_worker_is_left_alone_while_another_takes_the_requests(engines):
+    full, other = engines
+    full.script = answering(429, b"{}", **{"Retry-After": "9"})
+    async with in_process([each.url for each in engines], policy={"name": "round_robin"}) as client:
+        statuses = [(await client.chat()).status_code for _ in range(8)]
+        assert statuses.count(429) == 1
+        assert len(full.requests) == 1
+        assert len(other.requests) == 7
+
+
+async def test_a_worker_that_fails_is_out_and_a_probe_brings_it_back(engine):
+    async with in_process([engine.url], breaker=FAST, probes=PROBES) as client:
+        engine.script = answering(500)
+        assert [(await client.chat()).status_code for _ in range(4)] == [500, 500, 500, 503]
+        assert len(engine.requests) == 3
+        assert state(client) == "open"
+        assert value(client.router, "breaker_openings_total", worker="w0", dp_rank="0") == 1
+        engine.script = well_behaved
+        await eventually(lambda: state(client) == "closed")
+        assert (await client.chat()).status_code == 200
+
+
+async def test_streams_that_break_and_answers_that_do_not_come_count_as_failures(engine):
+    async with in_process([engine.url], breaker=FAST, timeouts={"first_byte_s": 0.05}) as client:
+        engine.script = streaming(ROLE, chunk("a"), end="abort")
+        await client.chat(stream=True)
+        engine.script = hanging
+        assert (await client.chat()).status_code == 504
+        engine.script = answering(200, b"no JSON")
+        assert (await client.chat()).status_code == 502
+        assert state(client) == "open"
+
+
+async def test_an_answer_that_only_takes_longer_than_the_router_allows_is_no_failure(engine):
+    async def dripping(_engine, request, _body):
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        while True:
+            await response.write(chunk("a"))
+            await asyncio.sleep(0.01)
+
+    engine.script = dripping
+    async with in_process([engine.url], breaker={"failures": 1}, timeouts={"request_s": 0.1}) as client:
+        await client.chat(stream=True)
+        assert state(client) == "closed"
+
+
+async def ask(client):
+    return await client.post("/v1/chat/completions", json=CHAT, headers={"x-session-id": "s"})
+
+
+async def test_D12_a_worker_that_holds_the_session_and_fails_is_not_asked_again_and_again(engines):
+    async with in_process([each.url for each in engines], breaker={"failures": 5}) as client:
+        home = engines[int((await ask(client)).headers["x-dovecote-worker"][1])]
+        home.script = answering(500)
+        before = len(home.requests)
+        for _ in range(50):
+            await ask(client)
+        assert len(home.requests) - before <= 5
