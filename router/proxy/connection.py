@@ -212,9 +212,10 @@ class Connection(asyncio.Protocol):
         """Bytes of this connection that the peer's kernel took; None where this system does not tell."""
         try:
             own = self._transport.get_extra_info("socket")
-            return _ACKED.unpack_from(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), _ACKED_OFFSET)[0]
+            (acked,) = _ACKED.unpack_from(own.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, 256), _ACKED_OFFSET)
         except (AttributeError, OSError, struct.error):
             return None
+        return int(acked)
 
     # What the parser tells
 
