@@ -34,6 +34,7 @@ from router.events import EventFeed
 from router.fleet.agreement import Agreement
 from router.guard import Guard
 from router.metrics import RouterMetrics
+from router.openapi import publish_page
 from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
@@ -104,6 +105,7 @@ class Router:
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
+        publish_page(self.control)
         self._app = HotRoutes(self._proxy_parts(), self.control)
         self.gate = _make_gate(config, self._app.is_client_path)
         self.guard = Guard(self._app, self.gate, self.metrics)
