@@ -10,6 +10,7 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.paged_extend_attention.call import ExtendCall
+from kernels.paged_tiles import load_pages
 
 #: Rows of a tile of queries, and keys of a tile.
 QUERY_ROWS, KEY_TOKENS = 128, 64
@@ -173,15 +174,12 @@ def _attend(
 ) -> tuple[tl.tensor, tl.tensor, tl.tensor]:
     """Go over tiles `[first_tile, end_tile)` of keys with a running maximum."""
     lane = tl.arange(0, DIM)
+    # Pages are read a tile ahead, so that keys and values can be asked for before they are needed.
+    page = load_pages(pages, first_tile, end_key, PAGE_TOKENS, TILE)
     for one in tl.range(first_tile, end_tile, num_stages=STAGES):
         position = one * TILE + tl.arange(0, TILE)  # [TILE]
         is_read = position < end_key
-        if PAGE_TOKENS % TILE == 0:
-            page = tl.load(pages + one * TILE // PAGE_TOKENS).to(tl.int64)
-            slot = page * PAGE_TOKENS + one * TILE % PAGE_TOKENS + tl.arange(0, TILE)
-        else:
-            page = tl.load(pages + position // PAGE_TOKENS, mask=is_read, other=0).to(tl.int64)
-            slot = page * PAGE_TOKENS + position % PAGE_TOKENS
+        slot = page.to(tl.int64) * PAGE_TOKENS + position % PAGE_TOKENS
         at = ((slot * KV_HEADS + head) * HEAD_DIM)[:, None] + lane[None, :]  # [TILE, DIM]
         if IS_MASKED:
             is_visible = _find_visible(
@@ -206,6 +204,7 @@ def _attend(
         summed = summed * kept[:, None]
         summed = tl.dot(share.to(query.dtype), value, summed, input_precision="ieee")
         most = higher
+        page = load_pages(pages, one + 1, end_key, PAGE_TOKENS, TILE)
     return summed, most, weight
 
 
