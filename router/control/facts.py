@@ -12,6 +12,7 @@ import msgspec
 
 from prefix_index.components import STANDARD
 from prefix_index.layout import GroupLayout, Layout
+from router.config_workers import WorkerConfig
 from router.errors import DovecoteError
 from wire.event_sources import (
     MAX_RANKS,
@@ -22,6 +23,7 @@ from wire.event_sources import (
     is_bigram,
     read_count,
     read_event_sources,
+    read_load_ports,
     read_text,
 )
 
@@ -57,6 +59,8 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
     redis_name: str | None = None
     #: Ports of all ranks, or the sockets of each.
     events: EventPorts | tuple[RankEvents, ...] | None = None
+    #: Sockets to which it pushes its load; None where it does not.
+    load_ports: EventPorts | None = None
     #: Why there are no events, in words; None where there are.
     events_absent: str | None = None
     #: Differs after a restart, where the engine says anything of the kind.
@@ -90,6 +94,7 @@ def read_facts(server_info: Any, models: Any, event_sources: Any, *, url: str) -
         is_bigram=is_bigram(info),
         events=events,
         events_absent=absent,
+        load_ports=read_load_ports(info, url),
         start_mark=_start_mark(info),
         version=read_text(info.get("version")),
         problem=find_dp_problem(info),
@@ -120,16 +125,32 @@ def read_sidecar_facts(server_info: Any, models: Any, *, url: str) -> WorkerFact
     return msgspec.structs.replace(facts, events=None, events_absent=reason)
 
 
-def check_dp_size(facts: WorkerFacts, configured: int | None, worker: str) -> None:
-    """Raise where configuration and worker disagree on the number of ranks.
+def check_facts(facts: WorkerFacts, config: WorkerConfig) -> None:
+    """Raise where configuration and worker disagree: on the number of ranks, or on the groups of its cache.
 
     Raises:
         ContradictionError: Names both values.
     """
-    if configured is not None and configured != facts.dp_size:
-        raise ContradictionError(
-            f"worker {worker}: dp_size is {configured} in the configuration and {facts.dp_size} by its own account"
+    layout = config.cache.to_layout()
+    if config.dp_size is not None and config.dp_size != facts.dp_size:
+        raise _contradict(config, "dp_size", config.dp_size, facts.dp_size)
+    if layout is not None and facts.layout is not None and layout != facts.layout:
+        raise _contradict(config, "cache.layout", _say_layout(layout), _say_layout(facts.layout))
+
+
+def _contradict(config: WorkerConfig, key: str, configured: object, told: object) -> ContradictionError:
+    return ContradictionError(
+        f"worker {config.worker_id}: {key} is {configured} in the configuration and {told} by its own account"
+    )
+
+
+def _say_layout(layout: Layout) -> str:
+    return "; ".join(
+        ", ".join(
+            f"{name} {value}" for name, value in msgspec.structs.asdict(group).items() if value not in {None, False}
         )
+        for group in layout.groups
+    )
 
 
 def find_rank_events(facts: WorkerFacts, dp_rank: int) -> RankEvents | None:
