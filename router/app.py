@@ -85,6 +85,7 @@ class Router:
             agreement=self.agreement,
             clock=clock,
             tls=worker_tls,
+            on_left=self.metrics.forget_ranks,
         )
         self._upstream = _LateUpstream()
         self._worker_tls = worker_tls

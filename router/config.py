@@ -25,6 +25,7 @@ from router.config_policy import (
     describe_refusal,
     parse_config_text,
 )
+from router.config_retries import RetriesConfig
 from router.config_sources import apply_environment, apply_flags, find_origin, may_be_secret
 from router.config_tls import ServerTls, WorkerTls
 from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig
@@ -33,8 +34,9 @@ from router.errors import ConfigError
 __all__ = [
     "MAX_TEXT_CHARS", "AccessConfig", "AdmissionLimit", "BreakerConfig", "CacheConfig", "Coefficients", "EventSource",
     "EventsMode", "FleetConfig", "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection",
-    "PolicyWeights", "ProbesConfig", "RedisConfig", "SessionsConfig", "ShadowConfig", "TimeoutsConfig",
-    "TokenizerConfig", "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid", "load_fleet_config",
+    "PolicyWeights", "ProbesConfig", "RedisConfig", "RetriesConfig", "SessionsConfig", "ShadowConfig",
+    "TimeoutsConfig", "TokenizerConfig", "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid",
+    "load_fleet_config",
 ]  # fmt: skip
 
 #: Most workers named in an error.
@@ -85,6 +87,10 @@ class TimeoutsConfig(ConfigModel):
     idle_s: Seconds = 120.0
     #: From the whole request to the last byte of its answer, however it dribbles.
     request_s: Seconds = 3_600.0
+    #: For a prefill rank to be done with the prompt, its queue included. Only for pairs.
+    prefill_s: Seconds = 300.0
+    #: From there to the decode rank's first piece of a stream, the transfer included. Only for pairs.
+    handoff_s: Seconds = 30.0
 
 
 class ProbesConfig(ConfigModel):
@@ -142,6 +148,7 @@ class FleetConfig(ConfigModel):
     policy: PolicySection = PolicySection()
     limits: LimitsConfig = LimitsConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
+    retries: RetriesConfig = RetriesConfig()
     probes: ProbesConfig = ProbesConfig()
     breaker: BreakerConfig = BreakerConfig()
     sessions: SessionsConfig = SessionsConfig()

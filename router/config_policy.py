@@ -106,6 +106,8 @@ class Coefficients(ConfigModel):
     kv_bytes_per_token: Annotated[int, Field(strict=True, ge=1, le=1 << 30)] = 131_072
     #: Bytes a second from a prefill rank to a decode rank where the pair's link says nothing.
     link_bytes_per_s: Rate = 4.0e10
+    #: Factor on the time of a transfer between workers whose `zone` differs.
+    cross_zone_factor: Annotated[float, Field(strict=True, ge=1, le=1_000)] = 4.0
     #: Share of a predicted (not yet confirmed) overlap that is believed, 0..1.
     predicted_credit_ratio: Ratio = 0.9
 

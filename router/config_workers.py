@@ -5,12 +5,13 @@ from enum import StrEnum
 from typing import Annotated, Self
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import Discriminator, Field, Tag, field_validator, model_validator
+from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from prefix_index.components import STANDARD
 from prefix_index.layout import GroupLayout, Layout
-from router.config_model import ConfigModel, Text
+from router.config_model import ConfigModel, Port, Text, describe_valid
+from router.fleet.role import Engine, Role
 from router.fleet.tiers import DEFAULT_LINKS, TierLinks
 
 Tokens = Annotated[int, Field(strict=True, ge=1, le=1 << 30)]
@@ -111,6 +112,24 @@ class WorkerConfig(ConfigModel):
     #: Base URL of the sidecar beside it, whose events and snapshots then count instead of the worker's own.
     sidecar: Text | None = None
     cache: CacheConfig = CacheConfig()
+    #: What it does of a request; None asks the worker, which is aggregated where it does not say. vLLM does not.
+    role: Role | None = None
+    #: Whose engine it is; None asks the worker.
+    engine: Engine | None = None
+    #: Host and port at which an SGLang prefill worker lets decode workers find it; None: the URL's host, and the port
+    #: that the worker says.
+    bootstrap_host: Text | None = None
+    bootstrap_port: Annotated[Port, Field(ge=1)] | None = None
+    #: Part of the network that it stands in. A prefill's cache that leaves its part takes `cross_zone_factor` longer.
+    zone: Text | None = None
+
+    @field_validator("role", "engine", mode="before")
+    @classmethod
+    def _known_word(cls, value: object, info: ValidationInfo) -> object:
+        names = [word.value for word in (Role if info.field_name == "role" else Engine)]
+        if value is None or value in names:
+            return value
+        raise PydanticCustomError("unknown_word", "{problem}", {"problem": describe_valid(value, names)})
 
     @field_validator("events", mode="before")
     @classmethod
@@ -133,6 +152,16 @@ class WorkerConfig(ConfigModel):
             raise PydanticCustomError(
                 "two_sources", "{problem}", {"key": "sidecar", "value": self.sidecar, "problem": problem}
             )
+        return self
+
+    @model_validator(mode="after")
+    def _bootstrap_is_of_a_prefill(self) -> Self:
+        for key in ("bootstrap_host", "bootstrap_port"):
+            value = getattr(self, key)
+            if value is not None and (self.role not in {None, Role.PREFILL} or self.engine is Engine.VLLM):
+                problem = "only an SGLang prefill worker has one; leave it out, or set role: prefill"
+                told = {"key": key, "value": value, "problem": problem}
+                raise PydanticCustomError("stray_bootstrap", "{problem}", told)
         return self
 
     @property

@@ -1,7 +1,7 @@
 """Load reports: how busy one rank says it is.
 
-SGLang's `/v1/loads` (both ways) and the messages of its load socket, vLLM's `/metrics` and `/load` come in; `LoadReport`
-values come out.
+SGLang's `/v1/loads` (both ways) and the messages of its load socket, vLLM's `/metrics` and `/load` come in;
+`LoadReport` values come out.
 Source: reference/sglang.md 2.4, reference/vllm.md "HTTP behaviour".
 """
 
@@ -164,7 +164,7 @@ def decode_load_stat(frames: Sequence[bytes], *, dp_rank: int) -> LoadReport | M
 
 
 def decode_vllm_count(body: bytes) -> tuple[LoadReport, ...] | Malformed:
-    """vLLM's `/load`: requests of the whole server, so that it says something of rank 0 only where that is all."""
+    """VLLM's `/load`: requests of the whole server, so that it says something of rank 0 only where that is all."""
     try:
         answer = _read_count(body)
     except (msgspec.MsgspecError, ValueError, RecursionError):
@@ -180,7 +180,7 @@ _read_count = msgspec.json.Decoder(_VllmCount).decode
 
 
 def decode_vllm_metrics(body: bytes) -> tuple[LoadReport, ...] | Malformed:
-    """vLLM's Prometheus page: one report for each `engine`, in order of rank; never raises."""
+    """VLLM's Prometheus page: one report for each `engine`, in order of rank; never raises."""
     if len(body) > MAX_BODY_BYTES:
         return Malformed("payload size")
     values: dict[int, dict[str, float]] = {}
@@ -205,7 +205,8 @@ def _read_figure(name: str, labels: dict[str, str], text: str) -> float | None:
     """A sample's figure; of the cache's description its tokens."""
     if name == "cache_config_info":
         parts = labels.get("block_size", ""), labels.get("num_gpu_blocks", "")
-        return float(int(parts[0]) * int(parts[1])) if all(part.isdecimal() and len(part) < 12 for part in parts) else None
+        are_counts = all(part.isdecimal() and len(part) < 12 for part in parts)
+        return float(int(parts[0]) * int(parts[1])) if are_counts else None
     try:
         value = float(text)
     except ValueError:

@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import msgspec
 
-from router.control.loads import LoadSource
 from router.control.facts import WorkerFacts, read_facts, read_sidecar_facts
+from router.control.loads import LoadSource
 from wire.load import LoadReport, decode_sglang_loads, decode_vllm_count, decode_vllm_metrics
 from wire.malformed import Malformed
 

@@ -16,7 +16,7 @@ from router.config import FleetConfig
 from router.control.engine_client import EngineClient, OwnLimitError
 from router.control.load_sockets import LoadSockets
 from router.control.loads import LoadSource
-from router.control.parity import PARITY_EVERY_REQUESTS, Parity
+from router.control.parity import PARITY_EVERY_REQUESTS
 from router.control.prompt_roll import PromptRoll
 from router.control.worker import Worker
 from router.fleet.agreement import Agreement
@@ -169,7 +169,7 @@ class Examiner:
         return None
 
     def _is_parity_due(self, worker: Worker, probe_number: int) -> bool:
-        """After so many requests, and now and then while it stands against the worker or its tokenizer is not to be had."""
+        """After so many requests, and now and then while it earns no credit for it."""
         if worker.requests_since_parity >= self._parity_every_requests:
             return True
         return worker.no_credit is not None and probe_number % FACTS_EVERY_PROBES == 0

@@ -14,6 +14,7 @@ from prefix_index.components import STANDARD
 from prefix_index.layout import GroupLayout, Layout
 from router.config_workers import WorkerConfig
 from router.errors import DovecoteError
+from router.fleet.role import Engine, Role
 from wire.event_sources import (
     MAX_RANKS,
     EventPorts,
@@ -30,6 +31,7 @@ from wire.event_sources import (
 _MAX_MODELS = 256
 _MAX_GROUPS = 64
 _MAX_TEXT = 4_096
+_ABSENT = object()
 #: Keys of `/server_info` that differ from one start of a process to the next.
 _START_KEYS = ("start_time_s", "start_time", "server_start_time", "instance_id", "incarnation")
 
@@ -53,6 +55,11 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
     tokenizer_path: str | None = None
     #: Its cache is keyed by pairs of tokens.
     is_bigram: bool = False
+    #: What it does of a request, and whose engine it is; None where it does not say.
+    role: Role | None = None
+    engine: Engine | None = None
+    #: Port of an SGLang prefill worker's bootstrap server; None where it says none.
+    bootstrap_port: int | None = None
     #: Cache groups as its sidecar declares them; None where it does not.
     layout: Layout | None = None
     #: Name of its sidecar's Redis streams, without the rank; None where it publishes to none.
@@ -92,6 +99,9 @@ def read_facts(server_info: Any, models: Any, event_sources: Any, *, url: str) -
         capacity_tokens=read_count(info.get("max_total_num_tokens"), 1 << 40),
         tokenizer_path=read_text(info.get("tokenizer_path")),
         is_bigram=is_bigram(info),
+        role=_read_role(info),
+        engine=_read_engine(info, models, event_sources),
+        bootstrap_port=read_count(info.get("disaggregation_bootstrap_port"), 65_535),
         events=events,
         events_absent=absent,
         load_ports=read_load_ports(info, url),
@@ -126,31 +136,38 @@ def read_sidecar_facts(server_info: Any, models: Any, *, url: str) -> WorkerFact
 
 
 def check_facts(facts: WorkerFacts, config: WorkerConfig) -> None:
-    """Raise where configuration and worker disagree: on the number of ranks, or on the groups of its cache.
+    """Raise where configuration and worker disagree on what it is. What either leaves open is no disagreement.
 
     Raises:
         ContradictionError: Names both values.
     """
     layout = config.cache.to_layout()
-    if config.dp_size is not None and config.dp_size != facts.dp_size:
-        raise _contradict(config, "dp_size", config.dp_size, facts.dp_size)
-    if layout is not None and facts.layout is not None and layout != facts.layout:
-        raise _contradict(config, "cache.layout", _say_layout(layout), _say_layout(facts.layout))
+    for key, configured, told in (
+        ("dp_size", config.dp_size, facts.dp_size),
+        ("role", config.role, facts.role),
+        ("engine", config.engine, facts.engine),
+        ("bootstrap_port", config.bootstrap_port, facts.bootstrap_port),
+        ("cache.layout", _say_layout(layout), _say_layout(facts.layout)),
+    ):
+        if configured is not None and told is not None and configured != told:
+            raise ContradictionError(
+                f"worker {config.worker_id}: {key} is {configured} in the configuration and {told} by its own account"
+            )
 
 
-def _contradict(config: WorkerConfig, key: str, configured: object, told: object) -> ContradictionError:
-    return ContradictionError(
-        f"worker {config.worker_id}: {key} is {configured} in the configuration and {told} by its own account"
-    )
+def _say_layout(layout: Layout | None) -> str | None:
+    """Groups in words; None where nothing is declared."""
+    if layout is None:
+        return None
+    groups = (msgspec.structs.asdict(group).items() for group in layout.groups)
+    return "; ".join(", ".join(f"{name} {value}" for name, value in group if value) for group in groups)
 
 
-def _say_layout(layout: Layout) -> str:
-    return "; ".join(
-        ", ".join(
-            f"{name} {value}" for name, value in msgspec.structs.asdict(group).items() if value not in {None, False}
-        )
-        for group in layout.groups
-    )
+def find_leg_problem(role: Role, engine: Engine | None) -> str | None:
+    """Why a worker cannot serve one leg of a request, in words; None where it can."""
+    if role is Role.AGGREGATED or engine is not None:
+        return None
+    return f"its role is {role}, and its engine is not known; set engine: sglang or engine: vllm"
 
 
 def find_rank_events(facts: WorkerFacts, dp_rank: int) -> RankEvents | None:
@@ -179,6 +196,26 @@ def _read_models(models: Any, info: dict[str, Any]) -> tuple[tuple[str, ...], di
     adapters = {name: parent for name, entry in named if (parent := read_text(entry.get("parent"))) in names and parent}
     base_first = sorted(dict.fromkeys(names), key=lambda name: name in adapters)
     return tuple(base_first), adapters
+
+
+def _read_role(info: dict[str, Any]) -> Role | None:
+    """SGLang says `null`, `prefill` or `decode`; others say nothing."""
+    said = info.get("disaggregation_mode", _ABSENT)
+    if said is None or said == "null":
+        return Role.AGGREGATED
+    return next((role for role in (Role.PREFILL, Role.DECODE) if said == role.value), None)
+
+
+def _read_engine(info: dict[str, Any], models: Any, event_sources: Any) -> Engine | None:
+    """By the owner that its models name, else by what only one engine has."""
+    listed = models.get("data") if isinstance(models, dict) else None
+    first = listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], dict) else {}
+    owner = next((engine for engine in Engine if first.get("owned_by") == engine.value), None)
+    if owner is not None:
+        return owner
+    if "disaggregation_mode" in info:
+        return Engine.SGLANG
+    return Engine.VLLM if isinstance(event_sources, dict) or "vllm_config" in info else None
 
 
 def _read_layout(value: Any) -> Layout | None:

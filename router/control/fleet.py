@@ -235,7 +235,7 @@ class FleetWatch:
         return not any(self._placer.ledger.totals(target, now_s).open_requests for target in worker.targets)
 
     def drain(self, worker: WorkerId, *, drained: bool) -> bool:
-        """An operator wants a worker to get nothing new, or to be used again; False where there is none of that name."""
+        """An operator wants a worker to get nothing new, or to be used again; False where there is no such worker."""
         known = self.workers.get(worker)
         if known is None:
             return False

@@ -136,7 +136,7 @@ async def _probe_text(client: TokenizeClient, prompter: Prompter, model: str) ->
 
 
 def _settle(prompter: Prompter, answers: Sequence[tuple[Case, list[int]]], *, tries_all: bool) -> Parity:
-    """Whether the prompter gives these ids, in its form or, where others may be tried, in one of them, which it keeps."""
+    """Whether the prompter gives these ids, in its form or, where others may be tried, in one that it then keeps."""
     needed = [(case, ids) for case, ids in answers if not case.fields]
     extra = [(case, ids) for case, ids in answers if case.fields]
     is_bound = prompter.is_settled and not tries_all

@@ -4,15 +4,23 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from router.config import EventsMode, EventSource, WorkerConfig
-from router.control.facts import ContradictionError, WorkerFacts, check_facts, find_rank_events, shift_port
+from router.control.facts import (
+    ContradictionError,
+    WorkerFacts,
+    check_facts,
+    find_leg_problem,
+    find_rank_events,
+    shift_port,
+)
 from router.control.health import HealthGate
 from router.control.loads import WorkerLoads
 from router.control.registry import Entry
 from router.fleet.rank import RankFacts
+from router.fleet.role import Bootstrap, Engine, Role
 from router.fleet.source import RankSource
 from router.prompt.loading import has_tokenizer
 from wire.event_sources import RankEvents
-from wire.ids import Target, WorkerId
+from wire.ids import Target
 from wire.redis_entries import name_stream
 
 #: Hosts at which the router itself waits for the engine to connect.
@@ -76,11 +84,29 @@ class Worker:
         self.facts = facts
         try:
             check_facts(facts, self.config)
-            problem = facts.problem if facts.models else "it names no model"
+            problem = facts.problem or find_leg_problem(self.role, self.engine) if facts.models else "it names no model"
             self.refused = None if problem is None else f"worker {self.id}: {problem}"
         except ContradictionError as error:
             self.refused = error.message
         return changed
+
+    @property
+    def role(self) -> Role:
+        """What it does of a request: as configured, else as it says."""
+        return self.config.role or (None if self.facts is None else self.facts.role) or Role.AGGREGATED
+
+    @property
+    def engine(self) -> Engine | None:
+        """Whose engine it is: as configured, else as it says."""
+        return self.config.engine or (None if self.facts is None else self.facts.engine)
+
+    def find_bootstrap(self) -> Bootstrap | None:
+        """Where decode workers find it; None but for SGLang's prefill workers."""
+        if self.role is not Role.PREFILL or self.engine is not Engine.SGLANG:
+            return None
+        host = self.config.bootstrap_host or urlsplit(self.config.url).hostname or ""
+        said = None if self.facts is None else self.facts.bootstrap_port
+        return Bootstrap(host, self.config.bootstrap_port or said)
 
     @property
     def targets(self) -> tuple[Target, ...]:
@@ -113,6 +139,11 @@ class Worker:
                 capacity_tokens=facts.capacity_tokens,
                 is_bigram=facts.is_bigram,
                 links=self.config.cache.to_links(),
+                role=self.role,
+                engine=self.engine,
+                dp_size=facts.dp_size,
+                bootstrap=self.find_bootstrap(),
+                zone=self.config.zone,
             )
             for target in self.targets
         )

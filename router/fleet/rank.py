@@ -2,6 +2,7 @@
 
 import msgspec
 
+from router.fleet.role import Bootstrap, Engine, Role
 from router.fleet.tiers import DEFAULT_LINKS, TierLinks
 from wire.ids import Target
 
@@ -27,6 +28,16 @@ class RankFacts(msgspec.Struct, frozen=True, kw_only=True):
     is_bigram: bool = False
     #: How fast it reads the tiers behind its device cache.
     links: TierLinks = DEFAULT_LINKS
+    #: What it does of a request.
+    role: Role = Role.AGGREGATED
+    #: Whose ways it has; None while unknown.
+    engine: Engine | None = None
+    #: Ranks of its worker.
+    dp_size: int = 1
+    #: Where decode ranks find it; only SGLang's prefill ranks have it.
+    bootstrap: Bootstrap | None = None
+    #: Part of the network that it stands in; transfers across parts take longer.
+    zone: str | None = None
 
     def accepts_requests(self) -> bool:
         """The one predicate of availability; every policy and explicit choice goes through it."""

@@ -50,6 +50,8 @@ class Charge(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int
     #: What is remembered of the request.
     attempt: Attempt
+    #: Prompt tokens that come from another rank into its cache.
+    received_tokens: int = 0
 
 
 class Books:
@@ -101,16 +103,51 @@ class Books:
                 max_output_tokens=arrival.max_output_tokens,
             )
         )
-        rank = self.fleet.find(target)
-        new_tokens = uncached_tokens + query.expected_output_tokens
-        for recent in (self.fleet.recent, None if rank is None else rank.recent):
-            if recent is not None:
-                recent.record(work_s=charge.work_s, new_tokens=new_tokens, now_s=now_s)
-        self.standings.touch(target)
+        new_tokens = uncached_tokens + charge.received_tokens + query.expected_output_tokens
+        self._record_work(target, work_s=charge.work_s, new_tokens=new_tokens, now_s=now_s)
         self.breakers.begin(arrival.request_id, target, now_s)
         self.residency.store(arrival.request_id, target, arrival.chain_hashes, arrival.chain_block_tokens, now_s)
         if attempt.session is not None:
             self._remember_session(arrival, query, attempt, now_s)
+
+    def charge_prefill(
+        self, entry: RequestId, arrival: RequestArrived, query: PlacementQuery, charge: Charge, now_s: float
+    ) -> None:
+        """What the prefill leg of a pair leaves behind: work, and soon the prompt in its rank's cache.
+
+        Args:
+            entry: Its name in the ledger.
+            arrival: The request.
+            query: As asked.
+            charge: The leg's.
+            now_s: When.
+        """
+        target = charge.attempt.target
+        uncached_tokens = query.prompt_tokens - charge.cached_tokens
+        self.ledger.reserve(
+            Reservation(
+                request_id=entry,
+                target=target,
+                origin=self._settings.origin,
+                reserved_at_s=now_s,
+                prompt_tokens=query.prompt_tokens,
+                uncached_tokens=uncached_tokens,
+                prefill_s=charge.work_s,
+                remaining_prefill_s=charge.work_s,
+                expected_output_tokens=1,
+                max_output_tokens=1,
+            )
+        )
+        self._record_work(target, work_s=charge.work_s, new_tokens=uncached_tokens, now_s=now_s)
+        self.breakers.begin(entry, target, now_s)
+        self.residency.store(arrival.request_id, target, arrival.chain_hashes, arrival.chain_block_tokens, now_s)
+
+    def _record_work(self, target: Target, *, work_s: float, new_tokens: int, now_s: float) -> None:
+        rank = self.fleet.find(target)
+        for recent in (self.fleet.recent, None if rank is None else rank.recent):
+            if recent is not None:
+                recent.record(work_s=work_s, new_tokens=new_tokens, now_s=now_s)
+        self.standings.touch(target)
 
     def _remember_session(self, arrival: RequestArrived, query: PlacementQuery, attempt: Attempt, now_s: float) -> None:
         session, target = attempt.session, attempt.target

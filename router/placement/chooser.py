@@ -28,8 +28,11 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy chose."""
 
     choice: Choice
-    #: The rank chosen.
+    #: The rank chosen: of a pair the one that generates.
     view: RankView
+    #: Of a pair the one that prefills, and the seconds reckoned for the way between them.
+    prefill: RankView | None = None
+    transfer_s: float = 0.0
     #: What went wrong with the policy, in words; None where nothing did.
     failure: str | None = None
 

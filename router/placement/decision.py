@@ -34,7 +34,9 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     prompt_tokens: int
     #: Rank chosen; None where the request was refused.
     target: Target | None
-    #: Tokens confirmed resident on that rank. What siblings are expected to leave is not in it.
+    #: Rank that prefills for it; None where that one does so itself.
+    prefill: Target | None = None
+    #: Tokens confirmed resident on the rank that prefills. What siblings are expected to leave is not in it.
     predicted_cached_tokens: int
     #: Tokens more that requests being prefilled there were expected to leave.
     hoped_cached_tokens: int = 0

@@ -1,20 +1,40 @@
 """Which ranks may be chosen for a request, or why there is none."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from router.fleet.view import Fleet
+from router.fleet.role import Role
+from router.fleet.view import Fleet, Rank
 from router.placement.books import Books
 from router.placement.instructions import RejectReason
 from router.placement.ledger import Ledger
 from router.placement.pins import Pin
 from router.placement.settings import RequestLimit
-from router.placement.standings import Pool
+from router.placement.standings import Pool, Standings
 from router.placement.stimuli import RequestArrived
 from wire.ids import Target
 
-Pools = Mapping[tuple[str, ...], Pool]
+
+class LegPools(msgspec.Struct, frozen=True):
+    """Ranks of one engine that can be paired with each other."""
+
+    prefills: tuple[Pool, ...]
+    decodes: tuple[Pool, ...]
+
+
+class Candidates(msgspec.Struct, frozen=True, kw_only=True):
+    """What may be chosen for a request."""
+
+    #: Ranks that do all of it.
+    whole: tuple[Pool, ...] = ()
+    #: Ranks that do one leg of it, an entry an engine.
+    legs: tuple[LegPools, ...] = ()
+
+    @property
+    def homes(self) -> tuple[Pool, ...]:
+        """Ranks that may generate, where a conversation can live."""
+        return (*self.whole, *(pool for each in self.legs for pool in each.decodes))
 
 
 class Eligible(msgspec.Struct, frozen=True):
@@ -22,7 +42,7 @@ class Eligible(msgspec.Struct, frozen=True):
 
     #: Without the ranks that may not be chosen, and without credit of those that fail.
     arrival: RequestArrived
-    pools: tuple[Pool, ...]
+    candidates: Candidates
     #: Ranks that fail, of which nothing counts that they hold.
     doubted: frozenset[Target]
     #: Why there is none; None where there is one.
@@ -43,17 +63,23 @@ def find_eligible(
         arrival = _without_credit(arrival, doubted)
     left_out = _exclude(arrival, at_limit | barred)
     for kept in (_exclude(left_out, full), left_out) if full else (left_out,):
-        pools = find_pools(books.standings.pools, kept, pin)
-        if pools:
-            return Eligible(kept, pools, doubted, None)
-    return Eligible(left_out, (), doubted, find_refusal(books.fleet, arrival, pin, at_limit=at_limit, barred=barred))
+        candidates = find_candidates(books.standings, kept, pin)
+        if candidates.homes:
+            return Eligible(kept, candidates, doubted, None)
+    return Eligible(
+        left_out, Candidates(), doubted, find_refusal(books.fleet, arrival, pin, at_limit=at_limit, barred=barred)
+    )
 
 
 _NONE: frozenset[Target] = frozenset()
 
 
 def _exclude(arrival: RequestArrived, targets: frozenset[Target]) -> RequestArrived:
-    return msgspec.structs.replace(arrival, excluded=arrival.excluded | targets) if targets else arrival
+    """Without some ranks; one that has prefilled the request already is asked for nothing more."""
+    done = _NONE if arrival.prefilled_by is None else frozenset((arrival.prefilled_by,))
+    if not targets and not done:
+        return arrival
+    return msgspec.structs.replace(arrival, excluded=(arrival.excluded | targets) - done)
 
 
 def _without_credit(arrival: RequestArrived, doubted: frozenset[Target]) -> RequestArrived:
@@ -72,23 +98,59 @@ def find_full(limits: Sequence[RequestLimit], fleet: Fleet, ledger: Ledger, now_
     return frozenset(full)
 
 
-def find_pools(pools: Pools, arrival: RequestArrived, pin: Pin | None) -> tuple[Pool, ...]:
-    """Pools that serve the model and have a rank that may be chosen; for a pinned request the one rank."""
-    serving = [pool for models, pool in pools.items() if arrival.model is None or arrival.model in models]
+def find_candidates(standings: Standings, arrival: RequestArrived, pin: Pin | None) -> Candidates:
+    """Ranks and pairs that serve the model and may be chosen; for a pinned request those with the one rank."""
+    whole = _find_pools(standings.pools.items(), arrival)
+    if not standings.leg_pools or not arrival.takes_pair:
+        return Candidates(whole=whole if arrival.pin is None else _keep_pinned(whole, pin, arrival))
+    by_key = standings.leg_pools.items()
+    legs = [
+        LegPools(
+            _find_pools([(key.models, pool) for key, pool in by_key if key[:2] == (Role.PREFILL, engine)], arrival),
+            _find_pools([(key.models, pool) for key, pool in by_key if key[:2] == (Role.DECODE, engine)], arrival),
+        )
+        for engine in dict.fromkeys(key.engine for key in standings.leg_pools)
+    ]
+    if arrival.pin is not None:
+        # A pin holds the rank that generates.
+        homes = Candidates(whole=whole, legs=tuple(legs)).homes
+        alone = _keep_pinned(homes, pin, arrival)
+        targets = {target for pool in alone for target in pool.targets}
+        whole = alone if any(targets & pool.targets.keys() for pool in whole) else ()
+        legs = [
+            LegPools(each.prefills, alone) for each in legs if any(targets & p.targets.keys() for p in each.decodes)
+        ]
+    if arrival.prefilled_by is not None:
+        done = _alone(arrival.prefilled_by)
+        whole = ()
+        legs = [
+            LegPools((done,), e.decodes) for e in legs if any(arrival.prefilled_by in p.targets for p in e.prefills)
+        ]
+    return Candidates(whole=whole, legs=tuple(each for each in legs if each.prefills and each.decodes))
+
+
+def _find_pools(pools: Iterable[tuple[tuple[str, ...], Pool]], arrival: RequestArrived) -> tuple[Pool, ...]:
+    """Pools that serve the model and have a rank that was not tried."""
+    serving = [pool for models, pool in pools if arrival.model is None or arrival.model in models]
     excluded = arrival.excluded
     if excluded:
         serving = [pool for pool in serving if any(target not in excluded for target in pool.targets)]
-    if arrival.pin is None:
-        return tuple(serving)
+    return tuple(serving)
+
+
+def _keep_pinned(serving: tuple[Pool, ...], pin: Pin | None, arrival: RequestArrived) -> tuple[Pool, ...]:
+    """The one rank that has the state, as a pool of its own."""
     target = _find_pinned(serving, pin)
-    if target is None or target in excluded:
-        return ()
-    alone = Pool()
-    alone.targets[target] = None
-    return (alone,)
+    return () if target is None or target in arrival.excluded else (_alone(target),)
 
 
-def _find_pinned(serving: list[Pool], pin: Pin | None) -> Target | None:
+def _alone(target: Target) -> Pool:
+    pool = Pool()
+    pool.targets[target] = None
+    return pool
+
+
+def _find_pinned(serving: Sequence[Pool], pin: Pin | None) -> Target | None:
     """The rank that has the state. A name nobody has heard of is at home where there is one rank only."""
     if pin is None:
         targets = [target for pool in serving for target in pool.targets]
@@ -115,6 +177,15 @@ def find_refusal(
         return RejectReason.ALL_UNHEALTHY
     if any(target in at_limit for target in available):
         return RejectReason.OVERLOADED
+    return _find_role_refusal(serving, arrival)
+
+
+def _find_role_refusal(serving: Sequence[Rank], arrival: RequestArrived) -> RejectReason:
+    roles = {rank.facts.role for rank in serving if rank.facts.accepts_requests()}
+    if Role.AGGREGATED not in roles and not arrival.takes_pair:
+        return RejectReason.ONLY_PAIRS
+    if len(roles) == 1 and Role.AGGREGATED not in roles:
+        return RejectReason.NO_PARTNER
     return RejectReason.NO_WORKER
 
 

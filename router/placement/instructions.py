@@ -27,6 +27,10 @@ class RejectReason(StrEnum):
     LOST_STATE = "lost_state"
     #: The engine that has that state takes no request now.
     PINNED_ELSEWHERE = "pinned_elsewhere"
+    #: Ranks that prefill take requests, or ranks that generate, but not both.
+    NO_PARTNER = "no_partner"
+    #: It needs one rank that does everything, and there are only pairs.
+    ONLY_PAIRS = "only_pairs"
 
 
 #: In words, for explanations.
@@ -39,15 +43,20 @@ REFUSALS = {
     RejectReason.UNKNOWN_STATE: "it rests on state of one engine, and no engine is known to have it",
     RejectReason.LOST_STATE: "the engine whose state it rests on is gone",
     RejectReason.PINNED_ELSEWHERE: "the engine whose state it rests on takes no request now",
+    RejectReason.NO_PARTNER: "ranks of one leg take requests, prefill or decode, and none of the other",
+    RejectReason.ONLY_PAIRS: "it needs one rank that prefills and generates, and there are only pairs",
 }
 
 
 class Place(msgspec.Struct, frozen=True):
-    """Send the request to the target. Its load is charged already."""
+    """Send the request to the target, or its legs to the pair. Its load is charged already."""
 
     request_id: RequestId
+    #: Rank that generates.
     target: Target
     decision: Decision
+    #: Rank that prefills for it; None where the target does so itself.
+    prefill: Target | None = None
 
 
 class Reject(msgspec.Struct, frozen=True):

@@ -11,18 +11,21 @@ the stimulus does not fit, change nothing and are counted: edges race, and a lat
 
 import copy
 
+import msgspec
+
 from router.placement.attempt import Attempt, StepParts, predict_step, record_decode, record_prefill
 from router.placement.books import Books, Charge
 from router.placement.chooser import Answer, Chooser
 from router.placement.clock import PlacementClock
 from router.placement.decision import Decision, DecisionLog
 from router.placement.eligible import Eligible, find_eligible
-from router.placement.explain import explain_choice
 from router.placement.following import Following
 from router.placement.homes import Home, is_broken, mark_chain, name_home
-from router.placement.instructions import REFUSALS, Instruction, Place, Reject, RejectReason
+from router.placement.instructions import Instruction, Place, Reject, RejectReason
 from router.placement.ledger import Ledger
-from router.placement.question import MAX_TOKENS, Inquiry, Question, bound_tokens
+from router.placement.legs import PrefillLegs
+from router.placement.pairs import JointChooser
+from router.placement.question import MAX_TOKENS, Inquiry, Question
 from router.placement.settings import PlacerSettings, StimulusCounts
 from router.placement.shadow import Shadow
 from router.placement.shortlist import BoundedPolicy
@@ -32,11 +35,13 @@ from router.placement.stimuli import (
     LoadReported,
     Outcome,
     OutputProgressed,
+    PrefillEnded,
     RequestArrived,
     RequestEnded,
     Stimulus,
 )
-from router.policy.base import Policy
+from router.placement.tell import tell_choice, tell_refusal
+from router.policy.base import Policy, RankView
 from router.policy.prefill import prefill_s
 from wire.ids import RequestId, SessionId, Target
 
@@ -60,6 +65,7 @@ class Placer:
         self._attempts: dict[RequestId, Attempt] = {}
         self._books = Books(self._settings, Ledger() if ledger is None else ledger, policy.coefficients)
         self.clock = PlacementClock()
+        self._legs = PrefillLegs(self._books)
         self.fleet = self._books.fleet
         self.ledger = self._books.ledger
         self.homes = self._books.homes
@@ -83,16 +89,17 @@ class Placer:
         chooser = self._ask_with(policy, is_exhaustive=is_exhaustive)
         if shadow is not None:
             asked = self._ask_with(shadow, is_exhaustive=is_exhaustive)
-            judge = Shadow(asked, self.decisions.audit, self._settings.shadow_timer)
+            judge = Shadow(asked.whole, self.decisions.audit, self._settings.shadow_timer)
         following = Following(policy, shadow)
         self._chooser, self._shadow, self._following = chooser, judge, following
         self._bounded = policy if isinstance(policy, BoundedPolicy) else None
         self._costs = policy.coefficients
         self._books.change_policy(policy.coefficients)
 
-    def _ask_with(self, policy: Policy, *, is_exhaustive: bool) -> Chooser:
-        few = self._settings.few_groups
-        return Chooser(policy, self._books.standings, seed=self._seed, is_exhaustive=is_exhaustive, few_groups=few)
+    def _ask_with(self, policy: Policy, *, is_exhaustive: bool) -> JointChooser:
+        standings, seed, few = self._books.standings, self._seed, self._settings.few_groups
+        whole = Chooser(policy, standings, seed=seed, is_exhaustive=is_exhaustive, few_groups=few)
+        return JointChooser(whole, standings, self.fleet, seed=seed, few_groups=None if is_exhaustive else few)
 
     @property
     def policy(self) -> Policy:
@@ -113,6 +120,8 @@ class Placer:
                 return (self._arrive(stimulus, now_s),)
             case FirstToken():
                 self._start_decode(stimulus, now_s)
+            case PrefillEnded():
+                self._end_prefill(stimulus, now_s)
             case OutputProgressed():
                 self._progress(stimulus)
             case RequestEnded():
@@ -128,26 +137,28 @@ class Placer:
     def _arrive(self, arrival: RequestArrived, now_s: float) -> Instruction:
         if arrival.request_id in self.ledger:
             reason = RejectReason.DUPLICATE_REQUEST
-            return Reject(arrival.request_id, reason, self._refuse(arrival, reason))
+            return Reject(arrival.request_id, reason, tell_refusal(self.policy, arrival, reason))
         self._books.sweep(now_s)
         pin = None if arrival.pin is None else self.pins.find(arrival.pin, now_s)
         eligible = find_eligible(self._books, self._settings.limits, arrival, pin, now_s)
         arrival = eligible.arrival
         if eligible.refused is not None:
-            decision = self._refuse(arrival, eligible.refused)
+            decision = tell_refusal(self.policy, arrival, eligible.refused)
             self.decisions.store(decision)
             return Reject(arrival.request_id, eligible.refused, decision)
         question, home = self._ask(eligible, now_s)
         self._following.arrive(arrival)
-        answer = self._chooser.answer(question)
-        decision = self._tell(self._chooser, eligible, question, answer, home)
-        opinion = None if self._shadow is None else self._shadow.judge(question, self.policy, answer)
+        answer = self._chooser.answer(question, eligible.candidates)
+        decision = tell_choice(self._chooser, eligible, question, answer, home)
+        opinion = None
+        if self._shadow is not None and not eligible.candidates.legs:
+            opinion = self._shadow.judge(question, self.policy, answer)
         if opinion is not None:
             decision = decision.with_shadow(opinion)
         self.ignored.failed_choices += answer.failure is not None
         self._charge(arrival, question, answer)
         self.decisions.store(decision)
-        return Place(arrival.request_id, answer.choice.target, decision)
+        return Place(arrival.request_id, answer.choice.target, decision, decision.prefill)
 
     def explain(self, arrival: RequestArrived) -> Decision:
         """The decision that an arrival would get now, every rank spelled out. Charges and remembers nothing."""
@@ -157,13 +168,13 @@ class Placer:
         eligible = find_eligible(self._books, self._settings.limits, arrival, pin, now_s)
         arrival = eligible.arrival
         if eligible.refused is not None:
-            return self._refuse(arrival, eligible.refused)
+            return tell_refusal(self.policy, arrival, eligible.refused)
         question, home = self._ask(eligible, now_s)
         # A policy that takes turns must not lose one.
         policy = copy.deepcopy(self.policy)
         Following(policy).arrive(arrival)
         chooser = self._ask_with(policy, is_exhaustive=True)
-        return self._tell(chooser, eligible, question, chooser.answer(question), home)
+        return tell_choice(chooser, eligible, question, chooser.answer(question, eligible.candidates), home)
 
     def _ask(self, eligible: Eligible, now_s: float) -> tuple[Question, Home | None]:
         """The question, and the session's home whether it counts or not."""
@@ -183,7 +194,7 @@ class Placer:
             expected = expected.without(doubted)
         question = self._inquiry.ask(
             arrival,
-            eligible.pools,
+            eligible.candidates.homes,
             home=None if is_cut else home,
             live=None if session is None else books.live.find(session),
             expected=expected,
@@ -196,69 +207,25 @@ class Placer:
         )
         return question, home
 
-    def _tell(
-        self, chooser: Chooser, eligible: Eligible, question: Question, answer: Answer, home: Home | None
-    ) -> Decision:
-        arrival, doubted = eligible.arrival, eligible.doubted
-        query, choice, view = question.query, answer.choice, answer.view
-        unused_home = home.target if home is not None and query.home is None else None
-        reason = explain_choice(
-            query,
-            choice,
-            eligible_count=question.eligible_count,
-            unused_home=unused_home,
-            can_go_home=question.allows(unused_home),
-            is_failing=unused_home in doubted,
-            is_pinned=arrival.pin is not None,
-        )
-        return Decision(
-            request_id=arrival.request_id,
-            decided_at_s=arrival.now_s,
-            policy=self.policy.name,
-            model=arrival.model,
-            session=arrival.session,
-            prompt_tokens=query.prompt_tokens,
-            target=choice.target,
-            predicted_cached_tokens=view.overlap_tokens,
-            hoped_cached_tokens=view.usable_overlap_tokens - view.overlap_tokens,
-            predicted_ttft_s=chooser.ttft_s(query, view),
-            eligible_count=question.eligible_count,
-            reason=reason,
-            credit="approximate" if choice.target in arrival.approximate else arrival.credit,
-            costs=choice.costs,
-        )
-
     def _charge(self, arrival: RequestArrived, question: Question, answer: Answer) -> None:
-        query, view = question.query, answer.view
-        attempt = Attempt(
-            target=view.target,
-            session=_name(arrival),
-            decided_at_s=question.now_s,
-            prompt_tokens=query.prompt_tokens,
-            assumed_cached_tokens=view.usable_overlap_tokens,
-            starts_at_once=view.open_requests == 0 and not view.options,
-            served_beside=view.served_requests,
-            prefill_ratio=query.prefill_ratio * view.prefill_ratio,
-            mark=mark_chain(arrival.chain_hashes, arrival.chain_block_tokens),
-        )
+        query, now_s = question.query, question.now_s
+        work_s = self._chooser.work_s(query, answer)
+        if answer.prefill is None:
+            attempt = _attempt(arrival, question, answer.view)
+            charge = Charge(work_s=work_s, cached_tokens=attempt.assumed_cached_tokens, attempt=attempt)
+        else:
+            leg = _attempt(arrival, question, answer.prefill)
+            received_tokens = query.prompt_tokens - min(answer.view.overlap_tokens, query.prompt_tokens)
+            attempt = msgspec.structs.replace(leg, target=answer.view.target, starts_at_once=False)
+            charge = Charge(
+                work_s=0.0, cached_tokens=query.prompt_tokens, attempt=attempt, received_tokens=received_tokens
+            )
         self._attempts[arrival.request_id] = attempt
-        self._following.place(arrival.request_id, view.target, query.prompt_tokens - view.overlap_tokens)
-        work_s = self._chooser.work_s(query, view)
-        charge = Charge(work_s=work_s, cached_tokens=view.usable_overlap_tokens, attempt=attempt)
-        self._books.charge(arrival, query, charge, question.now_s)
-
-    def _refuse(self, arrival: RequestArrived, reason: RejectReason) -> Decision:
-        return Decision(
-            request_id=arrival.request_id,
-            decided_at_s=arrival.now_s,
-            policy=self.policy.name,
-            model=arrival.model,
-            session=arrival.session,
-            prompt_tokens=bound_tokens(arrival.prompt_tokens),
-            target=None,
-            predicted_cached_tokens=0,
-            reason=REFUSALS[reason],
-        )
+        self._following.place(arrival.request_id, attempt.target, query.prompt_tokens - attempt.assumed_cached_tokens)
+        self._books.charge(arrival, query, charge, now_s)
+        if answer.prefill is not None and arrival.prefilled_by is None:
+            charge = Charge(work_s=work_s, cached_tokens=leg.assumed_cached_tokens, attempt=leg)
+            self._legs.charge(arrival, query, charge, now_s)
 
     # Progress and end
 
@@ -271,6 +238,7 @@ class Placer:
             self.ignored.repeated += 1
             return
         self._following.start_decode(token.request_id)
+        self._legs.end(token.request_id, now_s)
         books, target = self._books, attempt.target
         books.standings.touch(target)
         attempt.first_token_at_s = now_s
@@ -281,6 +249,15 @@ class Placer:
         self.decisions.record_first_token(token.request_id, max(0.0, now_s - attempt.decided_at_s))
         self._record_cached(token.request_id, attempt, token.cached_tokens)
         books.settle(attempt, now_s)
+
+    def _end_prefill(self, end: PrefillEnded, now_s: float) -> None:
+        leg = self._legs.end(end.request_id, now_s)
+        if leg is None:
+            self.ignored.late += 1
+            return
+        if end.outcome is Outcome.DONE and self._settings.learn_pace:
+            record_prefill(self._books.paces, leg, cached_tokens=end.cached_tokens, now_s=now_s, costs=self._costs)
+        self._record_cached(end.request_id, self._attempts[end.request_id], end.cached_tokens)
 
     def _predict_step(self, target: Target, now_s: float) -> StepParts:
         rank = self.fleet.find(target)
@@ -310,6 +287,7 @@ class Placer:
     def _close(self, request_id: RequestId, outcome: Outcome, now_s: float) -> Attempt:
         """The load is off: settles or withdraws what rested on the request."""
         attempt = self._attempts.pop(request_id)
+        self._legs.end(request_id, now_s)
         self._following.end(request_id)
         self.breakers.end(request_id)
         self._books.standings.touch(attempt.target)
@@ -340,7 +318,8 @@ class Placer:
         lost = self._books.replace_fleet(change.ranks)
         for target in lost:
             for reservation in self.ledger.release_target(target, now_s):
-                self._close(reservation.request_id, Outcome.WORKER_LOST, now_s)
+                if not self._legs.lose(reservation.request_id) and reservation.request_id in self._attempts:
+                    self._close(reservation.request_id, Outcome.WORKER_LOST, now_s)
 
     @property
     def prefill_ratio(self) -> float:
@@ -355,11 +334,29 @@ class Placer:
     def check_invariants(self) -> None:
         """Raises AssertionError when ledger, attempts, homes, predictions and fleet disagree."""
         self._books.check_invariants()
-        if sorted(self.ledger.open_requests()) != sorted(self._attempts):
-            raise AssertionError(f"charged {self.ledger.open_requests()}, remembered {tuple(self._attempts)}")
-        stray = [name for name, attempt in self._attempts.items() if attempt.target not in self.fleet]
+        remembered = [*self._attempts, *self._legs.names()]
+        if sorted(self.ledger.open_requests()) != sorted(remembered):
+            raise AssertionError(f"charged {self.ledger.open_requests()}, remembered {remembered}")
+        targets = [*(attempt.target for attempt in self._attempts.values()), *self._legs.targets()]
+        stray = [target for target in targets if target not in self.fleet]
         if stray:
             raise AssertionError(f"requests on ranks that are gone: {stray}")
+
+
+def _attempt(arrival: RequestArrived, question: Question, view: RankView) -> Attempt:
+    """What is remembered of a request that `view`'s rank prefills."""
+    query = question.query
+    return Attempt(
+        target=view.target,
+        session=_name(arrival),
+        decided_at_s=question.now_s,
+        prompt_tokens=query.prompt_tokens,
+        assumed_cached_tokens=view.usable_overlap_tokens,
+        starts_at_once=view.open_requests == 0 and not view.options,
+        served_beside=view.served_requests,
+        prefill_ratio=query.prefill_ratio * view.prefill_ratio,
+        mark=mark_chain(arrival.chain_hashes, arrival.chain_block_tokens),
+    )
 
 
 def _name(arrival: RequestArrived) -> SessionId | None:

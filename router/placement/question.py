@@ -152,6 +152,7 @@ class Inquiry:
         head = None
         if home is None and arrival.session is not None and arrival.chain_hashes:
             head = self._find_head(arrival, max_copies, now_s)
+        joint_tokens = self._outputs.find_joint_tokens(0, arrival.max_output_tokens)
         query = PlacementQuery(
             request_id=arrival.request_id,
             prompt_tokens=bound_tokens(arrival.prompt_tokens),
@@ -161,7 +162,8 @@ class Inquiry:
             home_tokens=live.tokens if lives_there and live is not None else 0,
             pauses_at_home=lives_there and live is not None and live.is_paused,
             mean_live_sessions=mean_live_sessions,
-            joint_output_tokens=self._outputs.find_joint_tokens(0, arrival.max_output_tokens),
+            joint_output_tokens=joint_tokens,
+            joint_ratio=joint_tokens / self._outputs.find_joint_tokens(0),
             return_rate_per_s=return_rate_per_s,
             request_work_s=request_work_s,
             head=head,

@@ -7,9 +7,12 @@ for their age, a few at each decision.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from typing import NamedTuple
 
 from router.config_policy import Coefficients
 from router.fleet.pace import WorkerPaces
+from router.fleet.rank import RankFacts
+from router.fleet.role import Engine, Role
 from router.fleet.tiers import ReuseOption
 from router.fleet.view import Fleet, Rank
 from router.placement.groups import RankGroups
@@ -32,6 +35,15 @@ from wire.ids import Target
 VIEW_TTL_S = 5.0
 #: Views renewed for their age at one decision.
 MAX_AGED = 32
+
+
+class LegKey(NamedTuple):
+    """What the ranks of a leg's pool have in common."""
+
+    role: Role
+    engine: Engine | None
+    zone: str | None
+    models: tuple[str, ...]
 
 
 class Pool:
@@ -70,8 +82,10 @@ class Standings:
         self._reports: deque[tuple[float, Target]] = deque()
         self._pool_of: dict[Target, Pool] = {}
         self._now_s = 0.0
-        #: By the models that their ranks serve.
+        #: By the models that their ranks serve: ranks that do all of a request.
         self.pools: dict[tuple[str, ...], Pool] = {}
+        #: The ranks that do one leg of it.
+        self.leg_pools: dict[LegKey, Pool] = {}
 
     def touch(self, target: Target) -> None:
         """Something about a rank changed."""
@@ -90,7 +104,7 @@ class Standings:
         """Other coefficients: every view and group is made anew."""
         self._costs = costs
         self._dirty.update(dict.fromkeys(self._views, self._now_s))
-        for pool in self.pools.values():
+        for pool in self._all_pools():
             pool.groups.clear()
 
     def change_fleet(self, vanished: Iterable[Target]) -> None:
@@ -106,16 +120,25 @@ class Standings:
         target = rank.facts.target
         before = self._pool_of.get(target)
         accepts = rank.facts.accepts_requests()
-        if accepts and before is not None and self.pools.get(rank.facts.models) is before:
+        if accepts and before is not None and self._find_pool(rank.facts) is before:
             return
         if target not in self._listed:
             self._listed.add(target)
             self._aging.append((self._now_s + VIEW_TTL_S, target))
         self._leave(target)
         if accepts:
-            pool = self.pools.setdefault(rank.facts.models, Pool())
+            pool = self._find_pool(rank.facts)
             pool.targets[target] = None
             self._pool_of[target] = pool
+
+    def _find_pool(self, facts: RankFacts) -> Pool:
+        """Where a rank belongs."""
+        if facts.role is Role.AGGREGATED:
+            return self.pools.setdefault(facts.models, Pool())
+        return self.leg_pools.setdefault(LegKey(facts.role, facts.engine, facts.zone, facts.models), Pool())
+
+    def _all_pools(self) -> tuple[Pool, ...]:
+        return (*self.pools.values(), *self.leg_pools.values())
 
     def _leave(self, target: Target) -> None:
         pool = self._pool_of.pop(target, None)
@@ -124,6 +147,7 @@ class Standings:
             pool.touch(target)
             if not pool.targets:
                 self.pools = {models: kept for models, kept in self.pools.items() if kept is not pool}
+                self.leg_pools = {key: kept for key, kept in self.leg_pools.items() if kept is not pool}
 
     def refresh(self, now_s: float) -> None:
         """Notes which views changed by now, and some of those that are old; they are built when they are looked at."""
@@ -205,10 +229,10 @@ class Standings:
     def check_invariants(self) -> None:
         """Raises AssertionError when pools, groups and the fleet disagree."""
         accepting = sorted(rank.facts.target for rank in self._fleet.ranks() if rank.facts.accepts_requests())
-        pooled = sorted(target for pool in self.pools.values() for target in pool.targets)
+        pooled = sorted(target for pool in self._all_pools() for target in pool.targets)
         if accepting != pooled or accepting != sorted(self._pool_of):
             raise AssertionError(f"accepting {accepting}, in pools {pooled}")
-        for pool in self.pools.values():
+        for pool in self._all_pools():
             for groups in pool.groups.values():
                 groups.check_invariants()
 

@@ -77,6 +77,10 @@ class RequestArrived(msgspec.Struct, frozen=True, kw_only=True):
     options: dict[Target, tuple[ReuseOption, ...]] = {}
     #: Name of state inside one engine that it rests on (`StateKept`); None where it can go anywhere.
     pin: str | None = None
+    #: A pair of ranks may serve it; else only one that does everything.
+    takes_pair: bool = True
+    #: Rank that has prefilled it already, so that only one to generate is wanted; None before.
+    prefilled_by: Target | None = None
 
 
 class FirstToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,6 +89,16 @@ class FirstToken(msgspec.Struct, frozen=True, kw_only=True):
     now_s: float
     request_id: RequestId
     #: Prompt tokens the engine says it reused; None where it says so only at the end, or never.
+    cached_tokens: int | None = None
+
+
+class PrefillEnded(msgspec.Struct, frozen=True, kw_only=True):
+    """The prefill leg of a pair is over, one way or the other: its rank is free of it."""
+
+    now_s: float
+    request_id: RequestId
+    outcome: Outcome
+    #: Prompt tokens the engine says it reused; None where it does not say.
     cached_tokens: int | None = None
 
 
@@ -167,6 +181,7 @@ Stimulus = (
     | LoadReported
     | RequestArrived
     | FirstToken
+    | PrefillEnded
     | OutputProgressed
     | RequestEnded
     | TargetJudged

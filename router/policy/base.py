@@ -38,6 +38,8 @@ class PlacementQuery(msgspec.Struct, frozen=True, kw_only=True):
     expected_output_tokens: int = 256
     #: Of it, tokens that fall beside another answer that begins at the same time.
     joint_output_tokens: int = 128
+    #: The same over what an answer without a client's limit would have: 1 without a limit.
+    joint_ratio: float = 1.0
     #: Returns of a paused session a second, of late.
     return_rate_per_s: float = 0.0
     #: Conversation, None without affinity.
@@ -139,6 +141,8 @@ class CandidateCost(msgspec.Struct, frozen=True):
     predicted_overlap_tokens: int = 0
     #: Ways to serve the prompt there with other tiers, windows rebuilt or checkpoints; empty where there are none.
     options: tuple[ReuseOption, ...] = ()
+    #: Rank that would prefill for it; None where the rank does so itself.
+    prefill: Target | None = None
 
 
 class CostTable(msgspec.Struct, frozen=True):
@@ -156,6 +160,8 @@ class CostTable(msgspec.Struct, frozen=True):
     totals_s: "array[float]"
     #: Of the candidates that have any.
     options: dict[Target, tuple[ReuseOption, ...]] = {}
+    #: Prefill ranks of pairs, a column like the others; empty where ranks do all themselves.
+    prefills: tuple[Target, ...] = ()
 
     def __len__(self) -> int:
         return len(self.targets)
@@ -171,6 +177,7 @@ class CostTable(msgspec.Struct, frozen=True):
             target == self.home,
             self.predicted_overlap_tokens[place],
             self.options.get(target, ()),
+            self.prefills[place] if self.prefills else None,
         )
 
     def candidates(self) -> tuple[CandidateCost, ...]:

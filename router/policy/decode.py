@@ -10,10 +10,11 @@ class DecodeTerm:
 
         sum over i of T_i * (2 * c_req + c_ctx * (context_i + prompt))
 
-    `T_i` is the expected minimum of an answer's length and of what is left of answer `i`, from the lengths seen of late
-    (`router.fleet.outputs`); a step slows by `c_req` for each request and by `c_ctx` for each token attended to
-    (`router.policy.steps`). What a request costs alone is the same on every rank and left out: it would only widen the
-    window in which costs count as tied.
+    `T_i` is the expected minimum of an answer's length and of what is left of answer `i`, from the lengths seen of
+    late (`router.fleet.outputs`), all of them times `joint_ratio` where the client allows only a short one; a step
+    slows by `c_req` for each request and by `c_ctx` for each token attended to (`router.policy.steps`). What a
+    request costs alone is the same on every rank and left out: it would only widen the window in which costs count as
+    tied.
     """
 
     name = "decode"
@@ -25,7 +26,7 @@ class DecodeTerm:
         """Seconds lost to each other."""
         if not rank.joint_output_tokens:
             return 0.0
-        return query.decode_ratio * self._slow_down_s(rank, query.prompt_tokens)
+        return query.decode_ratio * query.joint_ratio * self._slow_down_s(rank, query.prompt_tokens)
 
     def _slow_down_s(self, rank: RankView, prompt_tokens: int) -> float:
         attended = rank.joint_context_tokens + prompt_tokens * rank.joint_output_tokens

@@ -63,8 +63,10 @@ class Stakes(NamedTuple):
     #: Prefill of one token in the middle of the prompt, and that of all turns to come.
     token_s: float
     turns_token_s: float
-    #: Pace of generating; with the tokens that a return meets; returns of a session until the answer is complete.
+    #: Pace of generating; as far as its limit lets it generate; with the tokens that a return meets; returns of a
+    #: session until the answer is complete.
     decode: float
+    slowed: float
     returns: float
     returned: float
     #: Work of a request in all turns to come; what of it a crowded rank costs; one over the average of live sessions.
@@ -141,6 +143,7 @@ class Glance:
             token_s,
             turns * token_s if settles else 0.0,
             query.decode_ratio,
+            query.decode_ratio * query.joint_ratio,
             query.decode_ratio * query.joint_output_tokens / 2,
             query.return_rate_per_s * generating_s,
             turns_work_s,
@@ -152,11 +155,11 @@ class Glance:
 def glance_s(stakes: Stakes, sketch: Sketch) -> float:
     """Seconds that a query costs on a rank, its wait and any credit left out."""
     (work_s, prompt_tokens, needed_tokens, output_tokens, new_tokens, token_s, turns_token_s,
-     decode, returns, returned, turns_work_s, crowding_s, sessions) = stakes  # fmt: skip
+     decode, slowed, returns, returned, turns_work_s, crowding_s, sessions) = stakes  # fmt: skip
     (work, decode_s, decode_token_s, returns_s, returns_token_s, pace, room_tokens, room_s, remaining_tokens,
      waiting, free_tokens, evictable_tokens, evicted, live_tokens, lost_tokens, kept_tokens, lost, busy,
      live) = sketch  # fmt: skip
-    cost_s = work_s * work + decode * (decode_s + prompt_tokens * decode_token_s) + turns_work_s * busy
+    cost_s = work_s * work + slowed * (decode_s + prompt_tokens * decode_token_s) + turns_work_s * busy
     if returned and (returns_s or returns_token_s):
         cost_s += returns * (1.0 - math.exp(-returned * pace)) * (returns_s + prompt_tokens * returns_token_s)
     if needed_tokens > room_tokens:

@@ -10,14 +10,14 @@ the request over pairs.
 """
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
 from router.config_policy import Coefficients, PolicyWeights
 from router.policy.admission import AdmissionTerm
 from router.policy.balance import BalanceTerm
-from router.policy.base import PlacementQuery, RankView
+from router.policy.base import CostTable, PlacementQuery, RankView
 from router.policy.cache_affinity import CostTerm
 from router.policy.decode import DecodeTerm
 from router.policy.reuse import ReuseTerm
@@ -27,6 +27,9 @@ from router.policy.wait import WaitTerm
 from wire.ids import Target
 
 FindLink = Callable[[Target, Target], Link]
+#: Weights of the terms that a prefill leg has, and of those that a decode leg has.
+PREFILL_TERMS = frozenset({"wait", "reuse", "balance"})
+DECODE_TERMS = frozenset({"admission", "decode"})
 
 
 class PairCost(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +66,11 @@ class PairPolicy:
             (weights.decode, DecodeTerm(coefficients)),
         )
         self._transfer_weight, self._transfer = weights.transfer, TransferTerm(coefficients)
+
+    @property
+    def transfer_name(self) -> str:
+        """Name of the term between the legs."""
+        return self._transfer.name
 
     def choose(
         self,
@@ -111,3 +119,25 @@ def _break_tie(tied: Sequence[PairCost], query: PlacementQuery, seed: int) -> Pa
         return hash_to_target(key, pair.prefill, seed), pair.prefill, pair.decode
 
     return max(at_home or tied, key=weigh)
+
+
+def build_pair_table(pairs: Sequence[PairCost], prefills: Mapping[Target, RankView], home: Target | None) -> CostTable:
+    """The pairs as the candidates of a decision, one row each.
+
+    Args:
+        pairs: At least one.
+        prefills: Views of the ranks that would prefill.
+        home: The session's.
+    """
+    names = tuple(pairs[0].terms)
+    views = [prefills[pair.prefill] for pair in pairs]
+    return CostTable(
+        tuple(pair.decode for pair in pairs),
+        home,
+        array("q", [view.overlap_tokens for view in views]),
+        array("q", [view.predicted_overlap_tokens for view in views]),
+        names,
+        tuple(array("d", [pair.terms[name] for pair in pairs]) for name in names),
+        array("d", [pair.total_s for pair in pairs]),
+        prefills=tuple(pair.prefill for pair in pairs),
+    )

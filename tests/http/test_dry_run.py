@@ -17,7 +17,7 @@ UNLIKE = {"request_id", "decided_at", "decided_at_s"}
 def count_traces(client):
     """Everything that a request leaves somewhere."""
     router = client.router
-    parts = router._hot._parts
+    parts = router._app._parts
     placer = router.placer
     skipped = ("_created ", "prompt_cache_", "process_", "python_")
     page = [

@@ -14,6 +14,34 @@ BOUNDS = ("tests/router/placement/test_shortlist_bounds.py",)
 
 PLACEMENT = (
     Mutation(
+        "a request is slowed for longer than its own limit lets it generate",
+        "router/policy/decode.py",
+        "query.decode_ratio * query.joint_ratio * self",
+        "query.decode_ratio * self",
+        EXPECTED,
+    ),
+    Mutation(
+        "at a glance a request is slowed beyond its own limit",
+        "router/policy/glance.py",
+        "query.decode_ratio * query.joint_ratio,",
+        "query.decode_ratio,",
+        GLANCE,
+    ),
+    Mutation(
+        "what the context adds to a step is never told apart",
+        "router/fleet/pace.py",
+        "relative = 1.0 + slope / base if",
+        "relative = 1.0 if",
+        ("tests/router/fleet/test_step_pace.py",),
+    ),
+    Mutation(
+        "ranks are not told of the context's ratio",
+        "router/placement/views.py",
+        "        context_ratio=ratios.context,\n",
+        "",
+        ("tests/router/placement/test_views.py", "tests/router/placement/test_expected_output.py"),
+    ),
+    Mutation(
         "lengths of answers are never halved",
         "router/fleet/outputs.py",
         "        if self._answers >= HALVE_AT:\n",

@@ -10,13 +10,14 @@ from router.control.facts import (
     EventPorts,
     RankEvents,
     WorkerFacts,
-    check_dp_size,
+    check_facts,
     find_rank_events,
     read_facts,
     shift_port,
 )
 from router.control.health import HealthGate
 from router.control.worker import Worker
+from router.fleet.role import Bootstrap, Engine, Role
 
 URL = "http://10.0.0.7:30000"
 MODELS = {"data": [{"id": "base", "parent": None}, {"id": "lora", "parent": "base"}]}
@@ -103,12 +104,70 @@ def test_A19_keys_of_token_pairs_are_known_by_the_drafts_an_engine_runs(algorith
     assert facts.events is not None
 
 
-def test_a_contradicting_dp_size_is_refused_with_both_values():
-    facts = WorkerFacts(models=("m",), dp_size=2)
-    check_dp_size(facts, None, "w")
-    check_dp_size(facts, 2, "w")
-    with pytest.raises(ContradictionError, match=r"4 in the configuration and 2"):
-        check_dp_size(facts, 4, "w")
+@pytest.mark.parametrize(
+    ("key", "told", "configured", "words"),
+    [
+        ("dp_size", 2, 4, "dp_size is 4 in the configuration and 2 by its own account"),
+        ("role", Role.DECODE, "prefill", "role is prefill in the configuration and decode by its own account"),
+        ("engine", Engine.VLLM, "sglang", "engine is sglang in the configuration and vllm by its own account"),
+        ("bootstrap_port", 8_998, 9_000, "bootstrap_port is 9000 in the configuration and 8998 by its own account"),
+    ],
+)
+def test_a_contradiction_is_refused_with_both_values(key, told, configured, words):
+    facts = WorkerFacts(models=("m",), **({"dp_size": 2} | {key: told}))
+    check_facts(facts, WorkerConfig(url=URL))
+    check_facts(facts, WorkerConfig(url=URL, **{key: told}))
+    with pytest.raises(ContradictionError, match=words):
+        check_facts(facts, WorkerConfig(url=URL, **{key: configured}))
+    worker = Worker(WorkerConfig(url=URL, id="w", **{key: configured}), HealthGate(unhealthy_after=1, healthy_after=1))
+    worker.accept(facts)
+    assert words in worker.refused
+    assert not worker.is_usable
+
+
+@pytest.mark.parametrize(
+    ("info", "owner", "role", "engine"),
+    [
+        ({"disaggregation_mode": "prefill"}, "sglang", Role.PREFILL, Engine.SGLANG),
+        ({"disaggregation_mode": "decode"}, None, Role.DECODE, Engine.SGLANG),
+        ({"disaggregation_mode": "null"}, None, Role.AGGREGATED, Engine.SGLANG),
+        ({"disaggregation_mode": None}, None, Role.AGGREGATED, Engine.SGLANG),
+        ({"disaggregation_mode": "both"}, "other", None, Engine.SGLANG),
+        ({"disaggregation_mode": ["prefill"]}, None, None, Engine.SGLANG),
+        (None, "vllm", None, Engine.VLLM),
+        ({"vllm_config": {}}, None, None, Engine.VLLM),
+        (None, None, None, None),
+        (None, 7, None, None),
+    ],
+)
+def test_role_and_engine_are_read_where_an_engine_says_them(info, owner, role, engine):
+    models = {"data": [{"id": "base", "owned_by": owner}]}
+    facts = read_facts(info, models, None, url=URL)
+    assert (facts.role, facts.engine) == (role, engine)
+
+
+def worker_of(facts, **config):
+    worker = Worker(WorkerConfig(url=URL, id="w", **config), HealthGate(unhealthy_after=1, healthy_after=1))
+    worker.gate.record(ok=True)
+    worker.accept(facts)
+    return worker
+
+
+def test_a_worker_whose_role_needs_a_known_engine_is_refused_without_one():
+    assert "engine: sglang or engine: vllm" in worker_of(WorkerFacts(models=("m",)), role="prefill").refused
+    assert worker_of(WorkerFacts(models=("m",)), role="prefill", engine="vllm").refused is None
+    assert worker_of(WorkerFacts(models=("m",))).refused is None
+
+
+def test_only_an_sglang_prefill_worker_has_a_bootstrap_address():
+    facts = WorkerFacts(models=("m",), dp_size=2, role=Role.PREFILL, engine=Engine.SGLANG, bootstrap_port=8_998)
+    (rank, _) = worker_of(facts).to_rank_facts(None)
+    assert (rank.role, rank.dp_size, rank.bootstrap) == (Role.PREFILL, 2, Bootstrap("10.0.0.7", 8_998))
+    (rank, _) = worker_of(facts, bootstrap_host="10.1.0.7").to_rank_facts(None)
+    assert rank.bootstrap == Bootstrap("10.1.0.7", 8_998)
+    told = WorkerFacts(models=("m",), engine=Engine.VLLM)
+    assert [rank.bootstrap for rank in worker_of(told, role="prefill").to_rank_facts(None)] == [None]
+    assert [rank.role for rank in worker_of(WorkerFacts(models=("m",))).to_rank_facts(None)] == [Role.AGGREGATED]
 
 
 @pytest.mark.parametrize("told", [0, -1, 1 << 31, "2", 2.0, True, [1]], ids=repr)

@@ -104,6 +104,7 @@ def test_a_record_is_plain_json():
         "is_home": True,
         "predicted_overlap_tokens": 0,
         "options": [],
+        "prefill": None,
     }
 
 

@@ -141,3 +141,35 @@ def test_a_decision_and_its_dry_run_tell_every_term_and_their_sum(world):
     for entry in decision.candidates:
         assert list(entry.terms) == TERMS
         assert entry.total_s == pytest.approx(sum(entry.terms.values()))
+
+
+@pytest.mark.parametrize("limit", [1, 20, 10**6])
+def test_a_request_with_a_limit_is_slowed_for_no_longer_than_that(make_world, ranks, limit):
+    world = make_world(weights=only(decode=1.0))
+    world.fleet(ranks)
+    busy = world.arrive("r1", prompt_tokens=4_000).target
+    outputs, costs = world.placer.ledger.outputs, Coefficients()
+    decode_s = terms(world.arrive("r2", prompt_tokens=6_000, max_output_tokens=limit), "decode")
+    joint = min(limit, outputs.find_joint_tokens(0))
+    expected_s = joint * (2 * costs.decode_s_per_request + context_token_s(None, costs) * (4_000 + 6_000))
+    assert decode_s[busy] == pytest.approx(expected_s)
+
+
+@pytest.mark.parametrize("step_s_of", [lambda _: 0.02, lambda context_tokens: 0.002 + context_tokens * 2e-7])
+def test_ranks_that_slow_by_no_context_cost_no_more_for_it(make_world, ranks, step_s_of):
+    """Term `decode` follows what answers beside contexts of different lengths took."""
+    world, now_s = make_world(weights=only(decode=1.0)), 0.0
+    world.fleet(ranks)
+    for n in range(300):
+        context_tokens = 1_000 + 90_000 * (n % 7)
+        name = f"r{n}"
+        world.arrive(name, now_s, prompt_tokens=context_tokens)
+        world.first_token(name, now_s + 1.0)
+        now_s += 1.0 + 100 * step_s_of(context_tokens)
+        world.end(name, now_s, output_tokens=101)
+    busy = world.arrive("long", now_s, prompt_tokens=500_000).target
+    short_s, long_s = (
+        terms(world.arrive(f"asked {tokens}", now_s, prompt_tokens=tokens), "decode")[busy] for tokens in (1, 500_000)
+    )
+    slows = step_s_of(500_000) > 2 * step_s_of(0)
+    assert (long_s > 1.5 * short_s) is slows

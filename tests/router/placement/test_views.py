@@ -142,8 +142,8 @@ def test_tokens_pushed_out_have_the_age_in_which_the_rank_fills():
 
 def test_a_workers_pace_and_what_lives_there_are_shown():
     live = LiveShare(40_001, 5, PausedSessions(3, 30_001))
-    view = build(make_rank(), live=live, ratios=WorkerRatios(2.0, 0.5))
-    assert (view.prefill_ratio, view.decode_ratio) == (2.0, 0.5)
+    view = build(make_rank(), live=live, ratios=WorkerRatios(2.0, 0.5, 0.25))
+    assert (view.prefill_ratio, view.decode_ratio, view.context_ratio) == (2.0, 0.5, 0.25)
     assert (view.live_tokens, view.live_sessions) == (coarse(40_001), 5)
     assert (view.paused_tokens, view.paused_sessions) == (coarse(30_001), 3)
 

@@ -38,6 +38,7 @@ queries = st.builds(
     prefill_ratio=paces,
     attention_ratio=paces,
     decode_ratio=paces,
+    joint_ratio=st.floats(0.0, 1.0),
 )
 views = st.builds(
     RankView,

@@ -1,0 +1,209 @@
+"""Which ranks serve a request: one that does all of it, or a prefill rank and a decode rank chosen jointly.
+
+Ranks of one leg are looked at as those of whole requests are: of a large pool only those that could win by their own
+costs, and those that hold most of the prompt. The pair is chosen among what is left, by the sum of both legs and the
+transfer between them. A fleet that has both kinds gives the request to whichever costs less. A policy without costs in
+seconds chooses each leg by itself.
+"""
+
+import copy
+from collections.abc import Sequence
+
+import msgspec
+
+from router.fleet.view import Fleet
+from router.placement.chooser import FEW_RANKS, Answer, Chooser
+from router.placement.eligible import Candidates, LegPools
+from router.placement.question import Question
+from router.placement.shortlist import Shortlist
+from router.placement.standings import Pool, Standings
+from router.policy.base import Choice, PlacementQuery, Policy, RankView
+from router.policy.cache_affinity import CacheAffinity
+from router.policy.pairs import (
+    DECODE_TERMS,
+    PREFILL_TERMS,
+    FindLink,
+    PairChoice,
+    PairCost,
+    PairPolicy,
+    build_pair_table,
+)
+from router.policy.ties import pick_by_hash
+from router.policy.transfer import DEFAULT_LINK, Link
+from wire.ids import Target
+
+
+class JointChooser:
+    """Asks one policy for a rank or a pair."""
+
+    def __init__(
+        self, whole: Chooser, standings: Standings, fleet: Fleet, *, seed: int, few_groups: int | None
+    ) -> None:
+        """Take what is asked.
+
+        Args:
+            whole: Asks the policy for ranks that do everything.
+            standings: Views of all ranks.
+            fleet: Their facts.
+            seed: Of ties.
+            few_groups: As of `Shortlist`; None looks at every rank.
+        """
+        self.whole = whole
+        self.policy = whole.policy
+        self._seed = seed
+        self._pairs = _make_pairs(whole.policy, standings, fleet, seed=seed, few_groups=few_groups)
+
+    def answer(self, question: Question, candidates: Candidates) -> Answer:
+        """The choice; never raises, there is at least one rank or pair."""
+        if not candidates.legs:
+            return self.whole.answer(question)
+        if candidates.whole and not isinstance(self.policy, CacheAffinity):
+            candidates = self._draw(question, candidates)
+        answers: list[Answer] = [self._pairs.answer(question, legs) for legs in candidates.legs]
+        if candidates.whole:
+            answers.append(self.whole.answer(msgspec.structs.replace(question, pools=candidates.whole)))
+        return min(answers, key=lambda answer: min(answer.choice.costs.totals_s))
+
+    def _draw(self, question: Question, candidates: Candidates) -> Candidates:
+        """Whole ranks or pairs, where the policy's figures cannot be compared: as often as there are ranks of each."""
+        targets = [target for pool in question.pools for target in pool.targets if target not in question.excluded]
+        drawn = pick_by_hash(f"{question.query.request_id}\0kind", targets, self._seed)
+        is_whole = any(drawn in pool.targets for pool in candidates.whole)
+        return Candidates(whole=candidates.whole) if is_whole else Candidates(legs=candidates.legs)
+
+    def work_s(self, query: PlacementQuery, answer: Answer) -> float:
+        """Seconds of work that the request adds to the rank which prefills."""
+        return self.whole.work_s(query, answer.view if answer.prefill is None else answer.prefill)
+
+    def ttft_s(self, query: PlacementQuery, answer: Answer) -> float:
+        """Seconds to the first token as predicted."""
+        if answer.prefill is None:
+            return self.whole.ttft_s(query, answer.view)
+        return self.whole.ttft_s(query, answer.prefill) + answer.transfer_s
+
+
+class _PairChooser:
+    """Pairs by their cost in seconds."""
+
+    def __init__(
+        self, policy: CacheAffinity, standings: Standings, fleet: Fleet, *, seed: int, few_groups: int | None
+    ) -> None:
+        self._policy = PairPolicy(policy.weights, policy.coefficients)
+        self._standings = standings
+        self._find_link = _link_by_zone(fleet, policy.coefficients.cross_zone_factor)
+        self._seed = seed
+        self._prefills, self._decodes = (
+            None
+            if few_groups is None
+            else Shortlist(_keep_terms(policy, terms), standings, seed=seed, few_groups=few_groups)
+            for terms in (PREFILL_TERMS, DECODE_TERMS)
+        )
+
+    def answer(self, question: Question, legs: LegPools) -> Answer:
+        """The cheapest pair of one engine."""
+        prefills = self._find_views(self._prefills, question, legs.prefills)
+        decodes = self._find_views(self._decodes, question, legs.decodes)
+        chosen = self._policy.choose(question.query, prefills, decodes, self._seed, find_link=self._find_link)
+        return Answer(
+            choice=_to_choice(chosen, prefills, question.query),
+            view=next(view for view in decodes if view.target == chosen.decode),
+            prefill=next(view for view in prefills if view.target == chosen.prefill),
+            transfer_s=_find_pair(chosen).terms[self._policy.transfer_name],
+        )
+
+    def _find_views(self, shortlist: Shortlist | None, question: Question, pools: Sequence[Pool]) -> list[RankView]:
+        views: list[RankView] = []
+        for pool in pools:
+            leg = msgspec.structs.replace(question, pools=(pool,))
+            if shortlist is None or leg.eligible_count <= FEW_RANKS:
+                targets = (target for target in pool.targets if target not in question.excluded)
+                views += [leg.view(self._standings, target) for target in targets]
+            else:
+                views += self._find_few(shortlist, leg)
+        return views
+
+    def _find_few(self, shortlist: Shortlist, leg: Question) -> list[RankView]:
+        """Ranks that could win by their own costs, and those whose share of the prompt need not travel."""
+        views = shortlist.find(leg).views
+        seen = {view.target for view in views}
+        holders = [*leg.find_holders().most, *([leg.query.home] if leg.query.home is not None else ())]
+        more = (target for target in dict.fromkeys(holders) if target not in seen and leg.allows(target))
+        return [*views, *(leg.view(self._standings, target) for target in more)]
+
+
+class _LegChooser:
+    """Each leg by itself, for policies without costs in seconds."""
+
+    def __init__(self, policy: Policy, standings: Standings, *, seed: int) -> None:
+        # One that takes turns takes them among the ranks of each leg.
+        self._prefill, self._decode = (
+            Chooser(copy.deepcopy(policy), standings, seed=seed, is_exhaustive=True) for _ in range(2)
+        )
+
+    def answer(self, question: Question, legs: LegPools) -> Answer:
+        """What the policy chooses for either leg."""
+        prefill = self._prefill.answer(msgspec.structs.replace(question, pools=legs.prefills))
+        decode = self._decode.answer(msgspec.structs.replace(question, pools=legs.decodes))
+        words = f"prefill on {prefill.view.target}, decode on {decode.view.target}: each leg's own choice"
+        return Answer(
+            choice=msgspec.structs.replace(decode.choice, reason=words),
+            view=decode.view,
+            prefill=prefill.view,
+            failure=prefill.failure or decode.failure,
+        )
+
+
+def _make_pairs(
+    policy: Policy, standings: Standings, fleet: Fleet, *, seed: int, few_groups: int | None
+) -> _PairChooser | _LegChooser:
+    if isinstance(policy, CacheAffinity):
+        return _PairChooser(policy, standings, fleet, seed=seed, few_groups=few_groups)
+    return _LegChooser(policy, standings, seed=seed)
+
+
+def _keep_terms(policy: CacheAffinity, names: frozenset[str]) -> CacheAffinity:
+    """The policy with the terms of one leg alone."""
+    others = {name: 0.0 for name in type(policy.weights).model_fields if name not in names}
+    return CacheAffinity(policy.weights.model_copy(update=others), policy.coefficients)
+
+
+def _link_by_zone(fleet: Fleet, cross_zone_factor: float) -> FindLink:
+    """Ranks whose zones are both known and differ are further from each other."""
+    across = Link(topology_factor=cross_zone_factor)
+
+    def find(prefill: Target, decode: Target) -> Link:
+        zones = [None if (rank := fleet.find(target)) is None else rank.facts.zone for target in (prefill, decode)]
+        return across if None not in zones and zones[0] != zones[1] else DEFAULT_LINK
+
+    return find
+
+
+def _find_pair(chosen: PairChoice) -> PairCost:
+    return next(pair for pair in chosen.pairs if (pair.prefill, pair.decode) == (chosen.prefill, chosen.decode))
+
+
+def _to_choice(chosen: PairChoice, prefills: Sequence[RankView], query: PlacementQuery) -> Choice:
+    """The pairs as a table, and in words what decided."""
+    held = {view.target: view for view in prefills}
+    return Choice(
+        target=chosen.decode,
+        costs=build_pair_table(chosen.pairs, held, query.home),
+        tied_count=chosen.tied_count,
+        reason=_explain(chosen, held[chosen.prefill], query),
+    )
+
+
+def _explain(chosen: PairChoice, prefill: RankView, query: PlacementQuery) -> str:
+    pair = _find_pair(chosen)
+    words = (
+        f"prefill on {pair.prefill}, which holds {prefill.overlap_tokens:,} of {query.prompt_tokens:,} prompt tokens, "
+        f"decode on {pair.decode}; {pair.total_s * 1e3:.0f} ms in all, {pair.terms['transfer'] * 1e3:.0f} ms of it "
+        "for the transfer"
+    )
+    if chosen.tied_count > 1:
+        return f"{words}; {chosen.tied_count} pairs cost about as much"
+    others = [other for other in chosen.pairs if other is not pair]
+    if not others:
+        return f"{words}; there is no other pair"
+    runner_up = min(others, key=lambda other: other.total_s)
+    return f"{words}; the next best {runner_up.prefill} > {runner_up.decode} {runner_up.total_s * 1e3:.0f} ms"

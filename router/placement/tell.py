@@ -1,0 +1,63 @@
+"""From what was chosen to the decision that can be asked for again."""
+
+from router.placement.chooser import Answer
+from router.placement.decision import Decision
+from router.placement.eligible import Eligible
+from router.placement.explain import explain_choice
+from router.placement.homes import Home
+from router.placement.instructions import REFUSALS, RejectReason
+from router.placement.pairs import JointChooser
+from router.placement.question import Question, bound_tokens
+from router.placement.stimuli import RequestArrived
+from router.policy.base import Policy
+
+
+def tell_choice(
+    chooser: JointChooser, eligible: Eligible, question: Question, answer: Answer, home: Home | None
+) -> Decision:
+    """The decision for a request that was placed; `home` is its session's, whether it counts or not."""
+    arrival = eligible.arrival
+    query, choice, view = question.query, answer.choice, answer.view
+    reused = view if answer.prefill is None else answer.prefill
+    unused_home = home.target if home is not None and query.home is None else None
+    reason = explain_choice(
+        query,
+        choice,
+        eligible_count=question.eligible_count,
+        unused_home=unused_home,
+        can_go_home=question.allows(unused_home),
+        is_failing=unused_home in eligible.doubted,
+        is_pinned=arrival.pin is not None,
+    )
+    return Decision(
+        request_id=arrival.request_id,
+        decided_at_s=arrival.now_s,
+        policy=chooser.policy.name,
+        model=arrival.model,
+        session=arrival.session,
+        prompt_tokens=query.prompt_tokens,
+        target=choice.target,
+        prefill=None if answer.prefill is None else reused.target,
+        predicted_cached_tokens=reused.overlap_tokens,
+        hoped_cached_tokens=reused.usable_overlap_tokens - reused.overlap_tokens,
+        predicted_ttft_s=chooser.ttft_s(query, answer),
+        eligible_count=question.eligible_count,
+        reason=reason,
+        credit="approximate" if reused.target in arrival.approximate else arrival.credit,
+        costs=choice.costs,
+    )
+
+
+def tell_refusal(policy: Policy, arrival: RequestArrived, reason: RejectReason) -> Decision:
+    """The decision for a request that goes nowhere."""
+    return Decision(
+        request_id=arrival.request_id,
+        decided_at_s=arrival.now_s,
+        policy=policy.name,
+        model=arrival.model,
+        session=arrival.session,
+        prompt_tokens=bound_tokens(arrival.prompt_tokens),
+        target=None,
+        predicted_cached_tokens=0,
+        reason=REFUSALS[reason],
+    )
