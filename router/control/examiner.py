@@ -115,17 +115,19 @@ class Examiner:
             else:
                 self.lose(worker)
         if problem is None and worker.is_usable:
-            await self._see_well(worker, client)
+            await self._see_well(worker, client, probe_number)
 
-    async def _see_well(self, worker: Worker, client: EngineClient) -> None:
+    async def _see_well(self, worker: Worker, client: EngineClient, probe_number: int) -> None:
         """It answers: its breakers may close, and its load is asked for unless it pushes that."""
         if self._placer.breakers:
             self._placer.handle(WorkerProbed(now_s=self._clock(), worker=worker.id))
         if worker.loads.is_pushed(len(worker.targets), self._clock(), fresh_s=PUSHED_WITHIN_S):
             return
+        if worker.loads.is_mute and probe_number % FACTS_EVERY_PROBES:
+            return
         asked_s = self._clock()
         told = await client.read_loads(worker.loads.asked)
-        worker.loads.asked = None if told is None else told[0]
+        worker.loads.asked, worker.loads.is_mute = None if told is None else told[0], told is None
         for report in () if told is None or not _says_of_ranks(told[0], worker) else told[1]:
             self.report_load(worker, report, told[0] if told is not None else LoadSource.LOADS, asked_s)
 
@@ -205,18 +207,23 @@ class Examiner:
         """A rank told its load."""
         if report.dp_rank >= len(worker.targets):
             return
-        now_s = self._clock()
         worker.loads.record(report, taken_s - report.age_s, source)
+        self.tell_load(worker, report.dp_rank)
+
+    def tell_load(self, worker: Worker, dp_rank: int) -> None:
+        """Placement is told what a rank said of its load last."""
+        taken, now_s = worker.loads.by_rank[dp_rank], self._clock()
+        report = taken.report
         self._placer.handle(
             LoadReported(
                 now_s=now_s,
-                target=Target(worker.id, report.dp_rank),
+                target=Target(worker.id, dp_rank),
                 running_requests=report.running_requests,
                 waiting_requests=report.waiting_requests,
                 waiting_tokens=report.waiting_uncached_tokens,
                 used_tokens=report.used_tokens,
                 capacity_tokens=report.capacity_tokens,
-                age_s=now_s - taken_s + report.age_s,
+                age_s=now_s - taken.taken_s,
             )
         )
 

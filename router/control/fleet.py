@@ -125,6 +125,9 @@ class FleetWatch:
         await asyncio.gather(*(looked.wait() for looked in list(self._looked.values())))
         self._is_started = True
         self._tell_placement(None)
+        for worker in self.workers.values():
+            for dp_rank in worker.loads.by_rank:
+                self._examiner.tell_load(worker, dp_rank)
 
     async def stop(self) -> None:
         """End every task and connection."""

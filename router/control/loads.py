@@ -37,6 +37,8 @@ class WorkerLoads(msgspec.Struct):
     by_rank: dict[int, TakenLoad] = {}
     #: Form in which it answers when asked; None before it was asked, and where it answers in none.
     asked: LoadSource | None = None
+    #: It answered in none when it was asked last.
+    is_mute: bool = False
 
     def record(self, report: LoadReport, taken_s: float, source: LoadSource) -> None:
         """A report came."""

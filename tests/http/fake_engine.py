@@ -50,6 +50,9 @@ class FakeEngine:
         self.server_info = {"served_model_name": MODEL, "dp_size": 1, "page_size": 16, "max_total_num_tokens": 4096}
         self.models = [MODEL]
         self.loads = None
+        #: Prometheus page and `/load`, for engines that tell their load so.
+        self.metrics_page = None
+        self.server_load = None
 
     async def complete(self, request):
         body = await request.read()
@@ -81,7 +84,16 @@ class FakeEngine:
         async def loads(_request):
             return web.json_response(self.loads) if self.loads else web.Response(status=404)
 
+        async def metrics(_request):
+            return web.Response(text=self.metrics_page) if self.metrics_page else web.Response(status=404)
+
+        async def load(_request):
+            known = self.server_load is not None
+            return web.json_response({"server_load": self.server_load}) if known else web.Response(status=404)
+
         app = web.Application(client_max_size=1 << 30)
+        app.router.add_get("/metrics", metrics)
+        app.router.add_get("/load", load)
         app.router.add_get("/health", health)
         app.router.add_get("/server_info", server_info)
         app.router.add_get("/v1/models", models)
