@@ -84,7 +84,7 @@ class Examiner:
         self._agreement = agreement
         self._clock = clock
         self._tell_placement = tell_placement
-        self._parity_every_requests = parity_every_requests
+        self.parity_every_requests = parity_every_requests
         self.sockets: LoadSockets | None = None
 
     async def look_at(self, worker: Worker, probe_number: int, http: httpx.AsyncClient) -> None:
@@ -172,7 +172,7 @@ class Examiner:
 
     def _is_parity_due(self, worker: Worker, probe_number: int) -> bool:
         """After so many requests, and now and then while it earns no credit for it."""
-        if worker.requests_since_parity >= self._parity_every_requests:
+        if worker.requests_since_parity >= self.parity_every_requests:
             return True
         return worker.no_credit is not None and probe_number % FACTS_EVERY_PROBES == 0
 

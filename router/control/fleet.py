@@ -73,7 +73,6 @@ class FleetWatch:
         """
         self._config = config
         self._tls = tls
-        self._parity_every_requests = parity_every_requests
         self._placer = placer
         self._clock = clock
         self._on_left = on_left
@@ -305,7 +304,7 @@ class FleetWatch:
         known = self.workers.get(worker)
         if known is not None:
             known.requests_since_parity += 1
-            if known.requests_since_parity == self._parity_every_requests:
+            if known.requests_since_parity == self._examiner.parity_every_requests:
                 self._urgent[worker].set()
 
     def report_unreachable(self, worker: WorkerId) -> None:

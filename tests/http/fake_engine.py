@@ -46,6 +46,7 @@ class FakeEngine:
         #: Set when a client went away while its answer was under way.
         self.saw_disconnect = asyncio.Event()
         self.health_status = 200
+        self.probes = 0
         self.health_headers = {}
         self.server_info = {"served_model_name": MODEL, "dp_size": 1, "page_size": 16, "max_total_num_tokens": 4096}
         self.models = [MODEL]
@@ -71,6 +72,7 @@ class FakeEngine:
 
     def app(self):
         async def health(_request):
+            self.probes += 1
             return web.Response(status=self.health_status, headers=self.health_headers)
 
         async def server_info(_request):
