@@ -88,6 +88,10 @@ class _Fleet:
     def find_url(self, _target: Target) -> str:
         return "http://engine"
 
+    def find_key(self, _worker: WorkerId) -> bytes | None:
+        """No engine here asks for a key."""
+        return None
+
     def find_ranks(self, _worker: WorkerId) -> frozenset[Target]:
         return frozenset(_TARGETS)
 

@@ -10,17 +10,20 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from secrets import randbits
+from secrets import randbits, token_bytes
 from typing import Any
 
 from fastapi import FastAPI
+from starlette.routing import Match
 
 from prefix_index import make_index
 from prefix_index.hashing import native_available
 from router.access import OPERATOR, AccessGate, KeyRing
 from router.access.principal import ANONYMOUS
-from router.config import FleetConfig
-from router.config_check import check_policy
+from router.access.tenants import Tenancy
+from router.config import AccessConfig, FleetConfig
+from router.config_access import Isolation
+from router.config_check import check_policy, read_salt_secret
 from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
 from router.control.fleet_metrics import FleetCollector
@@ -35,6 +38,7 @@ from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
+from router.proxy.bounds import Bounds
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
 from router.proxy.upstream import AiohttpUpstream, Exchange, Upstream
@@ -137,6 +141,7 @@ class Router:
             first_byte_s=self.config.timeouts.first_byte_s,
             idle_s=self.config.timeouts.idle_s,
             request_s=self.config.timeouts.request_s,
+            bounds=Bounds(**self.config.bounds.model_dump()),
         )
         return ProxyParts(
             placer=self.placer,
@@ -148,7 +153,15 @@ class Router:
             limits=limits,
             clock=self._clock,
             agreement=self.agreement,
+            tenancy=_make_tenancy(self.config.access),
+            forwards_keys=self.config.access.forwards_keys,
+            forwarded=self.config.forward.prefixes,
+            has_own_route=self._has_own_route,
         )
+
+    def _has_own_route(self, path: str) -> bool:
+        scope = {"type": "http", "path": path, "method": "GET"}
+        return any(route.matches(scope)[0] is not Match.NONE for route in self.control.routes)
 
     def count_running(self) -> int:
         """Requests that are placed and not ended."""
@@ -196,6 +209,16 @@ def _make_gate(config: FleetConfig, is_client_path: Callable[[str], bool]) -> Ac
         open_paths=access.open_paths,
         has_admin_port=config.listen.admin_port is not None,
     )
+
+
+def _make_tenancy(access: AccessConfig) -> Tenancy:
+    """What keeps tenants apart; without a configured secret their salts last as long as the process."""
+    if access.isolation is Isolation.SHARED or not access.has_keys:
+        return Tenancy(None)
+    secret = read_salt_secret(access)
+    if secret is None:
+        _log.warning("salt_secret_drawn effect='tenants miss what engines cached before, and on other routers'")
+    return Tenancy(secret or token_bytes(32))
 
 
 def _make_settings(config: FleetConfig) -> PlacerSettings:

@@ -14,6 +14,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from router.config_access import AccessConfig, is_loopback
 from router.config_breaker import BreakerConfig
 from router.config_discovery import DiscoveryConfig, RegistrationConfig
+from router.config_forward import ForwardConfig
 from router.config_model import ConfigModel, Count, Port, Seconds, SizeBytes, Text, describe_valid
 from router.config_policy import (
     MAX_TEXT_CHARS,
@@ -136,6 +137,21 @@ class AdmissionLimit(ConfigModel):
     max_requests: Count
 
 
+class BoundsConfig(ConfigModel):
+    """Largest values in one request, by what its engine would do with them."""
+
+    #: Answers to one prompt (`n`, `best_of`).
+    choices: Count = 128
+    #: Prompts, documents or items in one body.
+    prompts: Count = 2_048
+    #: Answers over all prompts of a body.
+    answers: Count = 4_096
+    #: Log probabilities of one token.
+    logprobs: Count = 128
+    #: Tokens of one answer.
+    output_tokens: Count = 100_000_000
+
+
 class FleetConfig(ConfigModel):
     """The whole of `fleet.yaml`."""
 
@@ -152,6 +168,8 @@ class FleetConfig(ConfigModel):
     tokenizer: TokenizerConfig | None = None
     policy: PolicySection = PolicySection()
     limits: LimitsConfig = LimitsConfig()
+    bounds: BoundsConfig = BoundsConfig()
+    forward: ForwardConfig = ForwardConfig()
     timeouts: TimeoutsConfig = TimeoutsConfig()
     retries: RetriesConfig = RetriesConfig()
     probes: ProbesConfig = ProbesConfig()

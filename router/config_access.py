@@ -132,8 +132,9 @@ class AccessConfig(ConfigModel):
     salt_secret: SecretStr | None = None
     #: A file that holds it.
     salt_secret_file: Text | None = None
-    #: Pass a client's key on to the engines. By default it ends here, and a worker's `api_key` takes its place.
-    forward_client_keys: Annotated[bool, Field(strict=True)] = False
+    #: Pass a client's key on to engines that have no `api_key` of their own. By default only a router without keys
+    #: does, whose clients' keys can only be meant for the engines.
+    forward_client_keys: Annotated[bool, Field(strict=True)] | None = None
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
@@ -149,6 +150,11 @@ class AccessConfig(ConfigModel):
                     "bad_path", "{problem}", {"key": key, "value": path, "problem": "a path starts with /"}
                 )
         return self
+
+    @property
+    def forwards_keys(self) -> bool:
+        """Whether a client's key goes on to the engines."""
+        return not self.has_keys if self.forward_client_keys is None else self.forward_client_keys
 
     @property
     def has_keys(self) -> bool:

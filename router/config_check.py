@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, TypeVar
 
-from router.config import FleetConfig, build_fleet_config
+from pydantic import ValidationError
+
+from router.config import FleetConfig, WorkerConfig, build_fleet_config
 from router.config_access import MIN_SECRET_CHARS, AccessConfig, load_keys
 from router.config_model import ConfigModel
 from router.config_policy import MAX_TEXT_CHARS, PolicyConfig, load_policy_config, parse_config_text
@@ -84,10 +86,26 @@ def resolve_files(fleet: FleetConfig, path: Path | None) -> FleetConfig:
         listen = listen.model_copy(update={"tls": tls})
     worker_tls = _resolve(fleet.worker_tls, base, ("ca_file", "cert_file", "key_file"))
     make_worker_context(worker_tls)
+    workers = tuple(_read_key(_resolve(worker, base, ("api_key_file",))) for worker in fleet.workers)
     if access.keys_file is not None:
         load_keys(read_text(Path(access.keys_file)), access.keys_file)
     read_salt_secret(access)
-    return fleet.model_copy(update={"listen": listen, "access": access, "worker_tls": worker_tls})
+    sections = {"listen": listen, "access": access, "worker_tls": worker_tls, "workers": workers}
+    return fleet.model_copy(update=sections)
+
+
+def _read_key(worker: WorkerConfig) -> WorkerConfig:
+    """A worker with the key that its file holds."""
+    if worker.api_key_file is None:
+        return worker
+    key = read_text(Path(worker.api_key_file)).strip()
+    try:
+        return WorkerConfig.model_validate(worker.model_dump(exclude={"api_key_file"}) | {"api_key": key})
+    except ValidationError:
+        problem = "the key in it is not one line of printable ASCII characters"
+        raise ConfigError(
+            file_name=worker.api_key_file, key_path="", value=None, problem=problem, shows_value=False
+        ) from None
 
 
 def _resolve(section: Section, base: Path, keys: tuple[str, ...]) -> Section:

@@ -5,7 +5,7 @@ from enum import StrEnum
 from typing import Annotated, Self
 from urllib.parse import SplitResult, urlsplit
 
-from pydantic import Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+from pydantic import Discriminator, Field, SecretStr, Tag, ValidationInfo, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from prefix_index.components import STANDARD
@@ -123,6 +123,11 @@ class WorkerConfig(ConfigModel):
     #: Part of the network that it stands in. A prefill's cache that leaves its part takes `cross_zone_factor` longer.
     zone: Text | None = None
 
+    #: Key that the engine asks for; sent as `Authorization: Bearer` with requests and probes. Better in a file.
+    api_key: SecretStr | None = None
+    #: A file that holds it; read at the start.
+    api_key_file: Text | None = None
+
     @field_validator("role", "engine", mode="before")
     @classmethod
     def _known_word(cls, value: object, info: ValidationInfo) -> object:
@@ -153,6 +158,24 @@ class WorkerConfig(ConfigModel):
                 "two_sources", "{problem}", {"key": "sidecar", "value": self.sidecar, "problem": problem}
             )
         return self
+
+    @model_validator(mode="after")
+    def _one_key(self) -> Self:
+        key = None if self.api_key is None else self.api_key.get_secret_value()
+        problem = None
+        if key is not None and self.api_key_file is not None:
+            problem = "stands in api_key_file as well; leave out one of the two keys"
+        elif key is not None and not (key.isascii() and key.isprintable() and key.strip() == key != ""):
+            problem = "a key is made of printable ASCII characters without blanks around"
+        if problem is not None:
+            told = {"key": "api_key", "value": "(not shown)", "problem": problem}
+            raise PydanticCustomError("bad_key", "{problem}", told)
+        return self
+
+    @property
+    def authorization(self) -> bytes | None:
+        """Value of the `authorization` line for it; None where it asks for no key."""
+        return None if self.api_key is None else b"Bearer " + self.api_key.get_secret_value().encode()
 
     @model_validator(mode="after")
     def _bootstrap_is_of_a_prefill(self) -> Self:

@@ -11,8 +11,8 @@
     │   └── LostStateError            410 state_lost
     ├── AccessError                   401 invalid_key
     │   ├── MissingKeyError           401 missing_key
-    │   ├── ForbiddenError            403 forbidden
-    │   └── ModelForbiddenError       403 model_forbidden
+    │   └── ForbiddenError            403 forbidden
+    │       └── ModelForbiddenError   403 model_forbidden
     ├── FleetError                    503 no_worker            always with Retry-After
     │   ├── AllUnhealthyError         503 all_unhealthy
     │   ├── OverloadedError           503 overloaded

@@ -13,6 +13,8 @@ from router.access.keys import KeyRing
 from router.access.principal import Principal, Role
 
 _BEARER = b"bearer "
+#: Lines that bring keys.
+KEY_HEADERS = frozenset({b"authorization", b"x-api-key"})
 #: The page that a key of `Role.METRICS` opens.
 METRICS_PATH = "/metrics"
 #: Stands for a caller of an open path.

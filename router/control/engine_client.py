@@ -37,8 +37,17 @@ class OwnLimitError(Exception):
 class EngineClient:
     """One worker's HTTP face, asked from one event loop."""
 
-    def __init__(self, client: httpx.AsyncClient, url: str, limit_s: float, *, sidecar_url: str | None = None) -> None:
+    def __init__(
+        self,
+        client: httpx.AsyncClient,
+        url: str,
+        limit_s: float,
+        *,
+        sidecar_url: str | None = None,
+        authorization: bytes | None = None,
+    ) -> None:
         self._client = client
+        self._headers = {} if authorization is None else {"authorization": authorization.decode()}
         self._url = url
         self._sidecar_url = sidecar_url
         self._limit_s = limit_s
@@ -52,7 +61,8 @@ class EngineClient:
         try:
             # httpx bounds each read; a peer that drips a byte at a time would go on for ever.
             async with asyncio.timeout(self._limit_s):
-                response = await self._client.get(f"{self._url}/health", timeout=self._limit_s)
+                url = f"{self._url}/health"
+                response = await self._client.get(url, headers=self._headers, timeout=self._limit_s)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             _raise_own(error)
             return f"/health: {type(error).__name__}"
@@ -112,6 +122,9 @@ class EngineClient:
             OwnLimitError: It could not be asked.
         """
         headers = {} if content is None else {"content-type": "application/json"}
+        if url.startswith(self._url + "/"):
+            # The key is the engine's, and no sidecar's business.
+            headers |= self._headers
         pieces, size_bytes = [], 0
         try:
             async with (

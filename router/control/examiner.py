@@ -97,7 +97,10 @@ class Examiner:
             _log.warning("probe_skipped worker=%s reason='the router has no socket left'", worker.id)
 
     async def _look_at(self, worker: Worker, probe_number: int, http: httpx.AsyncClient) -> None:
-        client = EngineClient(http, worker.config.url, self._limit_s, sidecar_url=worker.config.sidecar)
+        config = worker.config
+        client = EngineClient(
+            http, config.url, self._limit_s, sidecar_url=config.sidecar, authorization=config.authorization
+        )
         was_suspect, worker.is_suspect = worker.is_suspect, False
         problem = await client.probe()
         if problem is None and (was_suspect or self._are_facts_due(worker, probe_number)):

@@ -97,7 +97,6 @@ class FleetWatch:
         self._looked: dict[WorkerId, asyncio.Event] = {}
         self._heard: dict[str, asyncio.Event] = {source.name: asyncio.Event() for source in sources}
         self._is_started = False
-        self._turn = 0
         self.registry = Registry((CONFIG, FILE, *(s.name for s in sources if s.name not in {FILE, API}), API))
         #: Every worker that is watched, those that leave included, in the order in which they came.
         self.workers: dict[WorkerId, Worker] = {}
@@ -259,20 +258,10 @@ class FleetWatch:
         known = self.workers.get(worker)
         return frozenset() if known is None else frozenset(known.targets)
 
-    def find_any(self, model: str | None = None, excluded: frozenset[Target] = frozenset()) -> Target | None:
-        """A rank of a worker that takes requests and serves the model, in turn; None where there is none.
-
-        For what any worker can answer: such requests are placed nowhere, but never sent where placed ones are not.
-        """
-        barred = excluded | self._placer.breakers.find_barred(self._placer.clock.advance(self._clock()))
-        able = [
-            target
-            for worker in self.workers.values()
-            if worker.takes_requests and (model is None or worker.serves(model, self._config.model))
-            if (target := next((each for each in worker.targets if each not in barred), None)) is not None
-        ]
-        self._turn += 1
-        return able[self._turn % len(able)] if able else None
+    def find_key(self, worker: WorkerId) -> bytes | None:
+        """Value of the `authorization` line that a worker asks for; None where it asks for none."""
+        known = self.workers.get(worker)
+        return None if known is None else known.config.authorization
 
     def find_block_sizes(self) -> frozenset[int]:
         """Tokens a block, for every size that workers say they have."""

@@ -14,6 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
+from router.access.principal import find_principal
 from router.control.fleet import FleetWatch
 from router.control.worker import Worker
 from router.errors import error_body
@@ -121,8 +122,9 @@ def _fleet_routes(
         return JSONResponse(body, status_code=200 if usable else 503)
 
     @routes.get("/v1/models")
-    async def models() -> JSONResponse:
-        """Every model that a worker serves which takes requests."""
+    async def models(request: Request) -> JSONResponse:
+        """Every model that a worker serves which takes requests, and the key is for."""
+        principal = find_principal(request.scope)
         ranks = (
             rank
             for worker in fleet.workers.values()
@@ -130,7 +132,11 @@ def _fleet_routes(
             for rank in worker.to_rank_facts(fleet.model)
         )
         names = dict.fromkeys(name for rank in ranks for name in rank.models)
-        data = [{"id": name, "object": "model", "created": 0, "owned_by": "dovecote"} for name in names]
+        data = [
+            {"id": name, "object": "model", "created": 0, "owned_by": "dovecote"}
+            for name in names
+            if principal.may_ask_for(name)
+        ]
         return JSONResponse({"object": "list", "data": data})
 
     @routes.get("/v1/workers")

@@ -5,6 +5,7 @@ thousands then has few different views.
 """
 
 import math
+from typing import NamedTuple
 
 import msgspec
 
@@ -127,17 +128,26 @@ def coarse(count: int) -> int:
     return (count >> shift) << shift
 
 
-def complete_view(
-    view: RankView, *, overlap: Overlap, own_wait_s: float, foreign_wait_s: float, options: tuple[ReuseOption, ...] = ()
-) -> RankView:
-    """A view with what lies there of one prompt, and the wait at one moment."""
-    if overlap is NO_OVERLAP and own_wait_s == 0.0 and foreign_wait_s == 0.0 and not options:
-        return view
-    return msgspec.structs.replace(
-        view,
-        overlap_tokens=overlap.confirmed_tokens,
-        predicted_overlap_tokens=overlap.predicted_tokens,
-        own_wait_s=own_wait_s,
-        foreign_wait_s=foreign_wait_s,
-        options=options,
-    )
+class ViewNote(NamedTuple):
+    """A view in parts: what it costs to put it together is spared until someone asks."""
+
+    #: The rank as it stands, whatever is asked.
+    standing: RankView
+    overlap: Overlap
+    own_wait_s: float
+    foreign_wait_s: float
+    options: tuple[ReuseOption, ...]
+
+    def view(self) -> RankView:
+        """The rank with what lies there of one prompt, and the wait at one moment."""
+        standing, overlap, own_wait_s, foreign_wait_s, options = self
+        if overlap is NO_OVERLAP and own_wait_s == 0.0 and foreign_wait_s == 0.0 and not options:
+            return standing
+        return msgspec.structs.replace(
+            standing,
+            overlap_tokens=overlap.confirmed_tokens,
+            predicted_overlap_tokens=overlap.predicted_tokens,
+            own_wait_s=own_wait_s,
+            foreign_wait_s=foreign_wait_s,
+            options=options,
+        )

@@ -152,7 +152,9 @@ def _name_setting(request: PromptInput) -> bytes:
     """What has to be equal for two requests to be of one conversation, besides their messages."""
     tools: Json = request.tools_json if request.tools_json is not None else msgspec.json.encode(request.tools)
     options = json.dumps(request.template_options, sort_keys=True, default=str).encode()
-    return xxhash.xxh3_128_digest(tools) + options
+    # Tenants have salts: how long a prompt takes here must not tell one what another one sent.
+    salt = request.cache_salt if isinstance(request.cache_salt, str) else ""
+    return xxhash.xxh3_128_digest(tools) + options + salt.encode("utf-8", "surrogatepass")
 
 
 def _name_options(options: Mapping[str, Any], form: EngineForm) -> str:

@@ -8,14 +8,16 @@ import asyncio
 
 import msgspec
 
+from router.access.tenants import scope_name
 from router.errors import RequestError
+from router.placement.instructions import RejectReason
 from router.placement.stimuli import RequestArrived
 from router.prompt import PreparedPrompt, PromptInput
 from router.proxy.body import RequestBody
 from router.proxy.converted import convert, is_converted
 from router.proxy.headers import Headers, text_headers
 from router.proxy.ports import ProxyParts
-from router.proxy.refusal import unknown_model
+from router.proxy.refusal import state_refusal, unknown_model
 from router.sessions.identity import find_session
 from wire.ids import RequestId, SessionId, Target
 
@@ -42,6 +44,8 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     pin: str | None = None
     #: Whether the engine is asked to keep its answer.
     keeps_response: bool = False
+    #: Whose request it is; empty where there are no tenants.
+    tenant: str = ""
     #: How its body was made a chat; None where it was one, or is not converted.
     conversion: str | None = None
 
@@ -68,14 +72,23 @@ def check_model(parts: ProxyParts, model: str | None, *, is_needed: bool = True)
         raise unknown_model(model, parts)
 
 
-async def prepare(parts: ProxyParts, body: RequestBody, headers: Headers, request_id: RequestId) -> Asked:
+async def prepare(
+    parts: ProxyParts, body: RequestBody, headers: Headers, request_id: RequestId, tenant: str = ""
+) -> Asked:
     """Prompt and conversation of a body; a conversation that only its prompt tells is left to the caller.
+
+    Args:
+        parts: The parts.
+        body: The body.
+        headers: Lines of the call.
+        request_id: Name of the request.
+        tenant: Whose it is: conversations and kept state of others are out of its reach.
 
     Raises:
         RequestError: A member of the body is not what it should be.
     """
-    identity, pin = find_session(text_headers(headers), body.identity), body.pin
-    session = identity.session
+    identity, pin = find_session(text_headers(headers), body.identity), find_pin(parts, body.pin, tenant)
+    session = None if identity.session is None else SessionId(scope_name(tenant, identity.session))
     if session is not None and identity.source == "previous_response_id":
         session = parts.chains.find(session)
     conversion = parts.conversions.choose(body.model, body.api) if is_converted(body.api) else None
@@ -90,6 +103,7 @@ async def prepare(parts: ProxyParts, body: RequestBody, headers: Headers, reques
         choices=body.choices,
         pin=pin,
         keeps_response=body.keeps_response,
+        tenant=tenant,
         conversion=conversion if prompt.uncredited is None else None,
     )
 
@@ -101,6 +115,23 @@ async def _read_prompt(body: RequestBody, conversion: str | None) -> PromptInput
     if len(body.data) <= CONVERTED_INLINE_BYTES:
         return convert(body, conversion)
     return await asyncio.to_thread(convert, body, conversion)
+
+
+def find_pin(parts: ProxyParts, name: str | None, tenant: str) -> str | None:
+    """The pin of state that a tenant names.
+
+    Where there are no tenants, what nobody has heard of may be known to the only engine; with them it may be another
+    one's, and so does not exist.
+
+    Raises:
+        UnknownStateError: The tenant is not known to have it.
+    """
+    if name is None or not tenant:
+        return name
+    pin, placer = scope_name(tenant, name), parts.placer
+    if placer.pins.look_up(pin, placer.clock.now_s) is None:
+        raise state_refusal(RejectReason.UNKNOWN_STATE)
+    return pin
 
 
 def arrive(

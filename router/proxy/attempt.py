@@ -9,6 +9,7 @@ import logging
 
 from prefix_index import BlockChain
 from prefix_index.trust import Trust
+from router.access.tenants import scope_name
 from router.placement.accuracy import Accuracy, classify
 from router.placement.decision import Decision
 from router.placement.instructions import Place, Reject
@@ -123,13 +124,14 @@ class Attempt:
         """The engine named its answer, by which later requests ask for it."""
         if self._target is not None and self._asked.keeps_response:
             self.keep(name_response(response_id))
-            self._parts.chains.store(response_id, self._asked.session)
+            self._parts.chains.store(scope_name(self._asked.tenant, response_id), self._asked.session)
 
     def keep(self, name: str) -> None:
         """The rank keeps something under a name. One that stands for what another worker keeps stays as it is."""
         target, placer = self._target, self._parts.placer
         if target is None:
             return
+        name = scope_name(self._asked.tenant, name)
         known = placer.pins.look_up(name, placer.clock.now_s)
         if known is None or known.is_lost or known.target.worker == target.worker:
             placer.handle(StateKept(now_s=self._clock(), name=name, target=target))

@@ -4,11 +4,12 @@ Only the members that routing needs are decoded; all others are looked over for 
 Every defect of the client's JSON is a `RequestError` that says what is wrong, never a fault of the router.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import msgspec
 
+from router.access.tenants import find_salt_problem
 from router.errors import RequestError
 from router.prompt import PromptInput
 from router.proxy import splice
@@ -34,13 +35,21 @@ _USAGE_WANTED = b'{"include_usage":true}'
 class RequestBody:
     """A checked JSON object and the few members the router reads."""
 
-    def __init__(self, data: bytes, *, api: Api, known: KnownBodies | None = None) -> None:
+    def __init__(
+        self,
+        data: bytes,
+        *,
+        api: Api,
+        known: KnownBodies | None = None,
+        salting: Callable[[str | None], str] | None = None,
+    ) -> None:
         """Check and decode.
 
         Args:
             data: The body.
             api: Which members make its prompt.
             known: Bodies checked before, with whose beginnings this one may begin.
+            salting: Makes the salt of its tenant out of the client's own; None leaves that one.
 
         Raises:
             RequestError: Not a JSON object, a name twice, a required member absent or of the wrong kind. Messages
@@ -59,12 +68,21 @@ class RequestBody:
         self.model: str | None = self._typed("model", str)
         #: Whether the answer is to be streamed.
         self.stream: bool = self._typed("stream", bool) or False
+        #: Salt that the router puts in the place of the client's; None where it does not, or nothing is generated.
+        self.salt = self._make_salt(salting) if salting is not None and self._shape.generates else None
         self.prompt_input = self._read_prompt()
 
     def _refuse_internal_fields(self) -> None:
         for name in INTERNAL_FIELDS:
             if self.get(name) is not None:
                 raise RequestError(f"{name} is set by the router, not by clients", param=name)
+
+    def _make_salt(self, salting: Callable[[str | None], str]) -> str:
+        said = self.get("cache_salt")
+        problem = find_salt_problem(said)
+        if problem is not None:
+            raise RequestError(problem, param="cache_salt")
+        return salting(said)
 
     def get(self, name: str) -> Any:
         """A member decoded, None where it is absent or null.
@@ -171,7 +189,7 @@ class RequestBody:
     def to_forward(self) -> tuple[bytes, bool]:
         """Bytes for the worker, and whether they ask for a usage chunk that the client did not ask for.
 
-        The received bytes, but for a client's own rank fields, which are cut, and for
+        The received bytes, but for a client's own rank fields, which are cut, the salt of its tenant, and
         `stream_options.include_usage`, which a stream needs for its count of cached tokens.
         """
         cuts = [name for name in _ROUTERS_FIELDS if name in self._members] if self._has_routed_fields else []
@@ -182,12 +200,16 @@ class RequestBody:
         if asks and options is not None and not isinstance(options, dict):
             # The worker's answer to a malformed member is the client's to see.
             asks = False
-        if asks and "stream_options" not in self._members and not cuts:
-            return splice.put_first(self.data, "stream_options", _USAGE_WANTED), True
-        if not asks and not cuts:
+        puts = {} if self.salt is None else {"cache_salt": msgspec.json.encode(self.salt)}
+        if asks:
+            is_new = "stream_options" not in self._members
+            wanted = _USAGE_WANTED if is_new else msgspec.json.encode({**(options or {}), "include_usage": True})
+            puts["stream_options"] = wanted
+        if not puts and not cuts:
             return self.data, False
-        wanted = msgspec.json.encode({**(options or {}), "include_usage": True})
-        return splice.splice(self.data, put={"stream_options": wanted} if asks else {}, cut=cuts), asks
+        if not cuts and self._members.keys().isdisjoint(puts):
+            return splice.put_first(self.data, puts), asks
+        return splice.splice(self.data, put=puts, cut=cuts), asks
 
     def _typed(self, name: str, kind: type[Any]) -> Any:
         value = self.get(name)
@@ -221,7 +243,7 @@ class RequestBody:
             tool_choice=self.get("tool_choice"),
             features=self.get("features"),
             add_special_tokens=self.get("add_special_tokens"),
-            cache_salt=self.get("cache_salt"),
+            cache_salt=self.get("cache_salt") if self.salt is None else self.salt,
             field_names=frozenset(name for name in self._members if self._has(name)),
             unrenderable=None if self._shape.generates else "pooling",
         )

@@ -10,11 +10,16 @@ import re
 import secrets
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
+from router.access.principal import Principal, find_principal
 from router.errors import (
+    AccessError,
+    BodyTooLargeError,
     DovecoteError,
     FleetError,
+    ModelForbiddenError,
     RequestError,
     UpstreamClosedError,
     UpstreamError,
@@ -29,8 +34,10 @@ from router.proxy.attempt import Attempt, RunningRequests
 from router.proxy.client import Client, ClientGoneError
 from router.proxy.error_form import encode_error_event, find_error_form
 from router.proxy.headers import Headers, HeadersTooLargeError, check_header_size, find_header, request_headers
+from router.proxy.inflate import CODINGS, InflateProblem, inflate
 from router.proxy.interrupt import InterruptedExchange, Interruption
 from router.proxy.ports import ProxyParts
+from router.proxy.refusal import MAX_NAME_CHARS
 from router.proxy.relay import Relay
 from router.proxy.upstream import Exchange
 from router.proxy.verdicts import FULL_STATUSES, judge_error, judge_status, read_retry_after_s
@@ -42,6 +49,8 @@ _log = logging.getLogger("dovecote.proxy")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 #: A request is sent to this many workers at most, and to a second one only when the first refused the connection.
 MAX_ATTEMPTS = 2
+#: Compressed bodies above this are made plain in a thread: at worst some 20 ms.
+_INFLATED_INLINE_BYTES = 16 << 10
 #: How long the last words to a client may take.
 SLOW_CLIENT_S = 2.0
 
@@ -55,8 +64,10 @@ class Call:
         self.method: str = scope["method"]
         self.path: str = scope["path"]
         self.query: bytes = scope.get("query_string", b"")
+        #: Whom it is from.
+        self.principal: Principal = find_principal(scope)
+        self.headers: Headers = parts.keys_kept(scope["headers"])
         self._error_form = find_error_form(self.path)
-        self.headers: Headers = list(scope["headers"])
         self.client = client
         self.arrived_s = parts.clock()
         self.request_id = self._choose_id()
@@ -94,20 +105,73 @@ class Call:
             self._count(outcome)
 
     async def read_body(self) -> bytes:
-        """The whole body, within the limits.
+        """The whole body, within the limits; a compressed one is forwarded plain, and its lines say so.
 
         Raises:
-            DovecoteError: Header lines or body are too long, or it is compressed.
+            DovecoteError: Header lines or body are too long, or it cannot be decompressed.
             ClientGoneError: The client left.
         """
-        return await read_limited(self.headers, self.client, self.parts.limits.body_bytes)
+        limit_bytes, own = self.parts.limits.body_bytes, self.principal.limits.body_bytes
+        if own is not None:
+            limit_bytes = min(own, limit_bytes)
+        data = await read_limited(self.headers, self.client, limit_bytes)
+        self.headers = [line for line in self.headers if line[0] != b"content-encoding"]
+        return data
+
+    def check_allowed(self, model: str | None) -> None:
+        """Raise where the key is not for a model.
+
+        Raises:
+            ModelForbiddenError: It is not.
+        """
+        if self.principal.models is not None and (model is None or model not in self.principal.models):
+            asked = "a request that names no model" if model is None else repr(model[:MAX_NAME_CHARS])
+            raise ModelForbiddenError(f"the key is not for {asked}", param="model")
+
+    @property
+    def salting(self) -> Callable[[str | None], str] | None:
+        """What makes the salt of a prompt; None where the client's own counts."""
+        tenancy, tenant = self.parts.tenancy, self.principal.tenant
+        return partial(tenancy.make_salt, tenant) if tenancy.isolates(tenant) else None
 
     def forward_headers(self, target: Target) -> Headers:
         """Lines for the worker that serves it, which the answer will name."""
         self.target = target
         rank = str(target.dp_rank).encode()
         self.own_headers |= {b"x-dovecote-worker": target.worker.encode(), b"x-dovecote-dp-rank": rank}
-        return request_headers(self.headers, {b"x-data-parallel-rank": rank, b"x-request-id": self.request_id.encode()})
+        own = {b"x-data-parallel-rank": rank, b"x-request-id": self.request_id.encode()}
+        key = self.parts.fleet.find_key(target.worker)
+        if key is not None:
+            own[b"authorization"] = key
+        return request_headers(self.headers, own)
+
+    @property
+    def tenant(self) -> str:
+        """Whose call it is; empty where there are no tenants."""
+        return self.principal.tenant
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Every rank that has a share of it; none before it was sent."""
+        return () if self.target is None else (self.target,)
+
+    async def open_at(self, target: Target, data: bytes) -> Exchange:
+        """An exchange with one rank about what the client asks, method and query as they are.
+
+        Raises:
+            DovecoteError: The worker failed; one that refuses the connection is reported.
+        """
+        url = f"{self.parts.fleet.find_url(target)}{self.path}"
+        if self.query:
+            url += f"?{self.query.decode('latin-1')}"
+        headers = self.forward_headers(target)
+        try:
+            return await self.parts.upstream.open(url, headers, data, method=self.method)
+        except UpstreamUnreachableError as error:
+            self._count_upstream(error.code)
+            self.tell_verdict(Verdict.FAILED)
+            self.parts.fleet.report_unreachable(target.worker)
+            raise
 
     async def open_placed(self, attempt: Attempt, forwarded: bytes) -> Exchange:
         """An exchange with the rank chosen; a worker that refuses the connection is passed over once.
@@ -175,7 +239,7 @@ class Call:
         if not is_own_limit and not isinstance(error, UpstreamUnreachableError):
             self.tell_verdict(judge_error(error))
         outcome, count = _OUTCOMES.get(type(error), (Outcome.ERROR, RequestOutcome.ERROR))
-        if isinstance(error, RequestError | HeadersTooLargeError | UnsupportedEncodingError):
+        if isinstance(error, RequestError | AccessError | HeadersTooLargeError | UnsupportedEncodingError):
             outcome, count = Outcome.ERROR, RequestOutcome.CLIENT_ERROR
         elif isinstance(error, FleetError):
             count = RequestOutcome.REJECTED
@@ -206,6 +270,8 @@ class Call:
             return await self._fail(error, is_own_limit=True)
         if self.attempt is not None:
             self.attempt.end(Outcome.CANCELLED)
+        if cause is Interruption.ABORTED:
+            await self._fail(AbortedError("the request was ended by its client"), is_own_limit=True)
         return RequestOutcome.CANCELLED
 
     def _count_upstream(self, reason: str) -> None:
@@ -228,16 +294,30 @@ def read_request_id(headers: Headers) -> RequestId | None:
 
 
 async def read_limited(headers: Headers, client: Client, limit_bytes: int) -> bytes:
-    """The body of a call whose header lines are within their limits.
+    """The body of a call whose header lines are within their limits, made plain.
 
     Raises:
-        DovecoteError: Header lines or body are too long, or it is compressed.
+        DovecoteError: Header lines or body are too long, or it cannot be decompressed.
         ClientGoneError: The client left.
     """
     check_header_size(headers)
-    if find_header(headers, b"content-encoding") not in {None, b"identity"}:
-        raise UnsupportedEncodingError("compressed bodies are not taken; send the JSON as it is")
-    return await client.receive_body(limit_bytes)
+    coding = (find_header(headers, b"content-encoding") or b"identity").strip().lower()
+    if coding != b"identity" and coding not in CODINGS:
+        raise UnsupportedEncodingError("of compressed bodies gzip and deflate are taken")
+    data = await client.receive_body(limit_bytes)
+    return data if coding == b"identity" else await _make_plain(data, limit_bytes)
+
+
+async def _make_plain(data: bytes, limit_bytes: int) -> bytes:
+    if len(data) <= _INFLATED_INLINE_BYTES:
+        plain = inflate(data, limit_bytes)
+    else:
+        plain = await asyncio.to_thread(inflate, data, limit_bytes)
+    if plain is InflateProblem.TOO_LONG:
+        raise BodyTooLargeError(f"the decompressed body is longer than the limit of {limit_bytes} bytes")
+    if plain is InflateProblem.CORRUPT:
+        raise RequestError("the compressed body is corrupt or cut off")
+    return plain
 
 
 class UnsupportedEncodingError(DovecoteError):
@@ -246,6 +326,14 @@ class UnsupportedEncodingError(DovecoteError):
     status_code = 415
     error_type = "invalid_request_error"
     code = "unsupported_encoding"
+
+
+class AbortedError(DovecoteError):
+    """The request was ended by a call of `/abort_request`."""
+
+    status_code = 409
+    error_type = "invalid_request_error"
+    code = "request_aborted"
 
 
 class WrongMethodError(DovecoteError):

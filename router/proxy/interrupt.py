@@ -23,6 +23,8 @@ class Interruption(StrEnum):
     TIMED_OUT = "timed_out"
     #: It never paused for too long, and yet did not end.
     TOO_LONG = "too_long"
+    #: Somebody with a right to asked for it.
+    ABORTED = "aborted"
 
 
 class InterruptedExchange(Exception):  # noqa: N818  (what happened, not whose fault)
@@ -74,6 +76,10 @@ class ExchangeWatch:
         """Allow this long from now in all, whatever arrives; called once."""
         self._whole_until_s = self._loop.time() + limit_s
         self._arm(self._whole_until_s)
+
+    def abort(self) -> None:
+        """Stop it now; a word after it is over changes nothing."""
+        self._strike(Interruption.ABORTED)
 
     def touch(self) -> None:
         """Something arrived. Cost: one clock reading; the timer is not moved."""

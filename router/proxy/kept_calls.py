@@ -9,8 +9,8 @@ from typing import Any
 
 import msgspec
 
+from router.access.tenants import scope_name
 from router.errors import RequestError, UpstreamUnreachableError
-from router.fleet.breaker import Verdict
 from router.metrics import RequestOutcome
 from router.placement.instructions import RejectReason
 from router.placement.stimuli import StateDropped
@@ -18,6 +18,7 @@ from router.prompt import PreparedPrompt
 from router.proxy import splice
 from router.proxy.asked import Asked, check_model
 from router.proxy.attempt import Attempt
+from router.proxy.bystander import Bystander
 from router.proxy.call import Call
 from router.proxy.headers import text_headers
 from router.proxy.interrupt import ExchangeWatch
@@ -27,7 +28,7 @@ from router.proxy.refusal import no_worker, state_refusal
 from router.proxy.relay import Relay, Relayed, Witness
 from router.proxy.upstream import Exchange
 from router.sessions.identity import find_session
-from wire.ids import Target
+from wire.ids import SessionId, Target
 
 #: What placement is told of opening a session: next to no work.
 _NO_PROMPT = PreparedPrompt(prompt_tokens=1, credit="none: a session is opened")
@@ -56,18 +57,20 @@ class OpenSession:
         forwarded = splice.splice(data, put={}, cut=["model"]) if "model" in fields else data
         if wanted is None:
             return await self._open(forwarded, model, None)
-        if wanted in self._opening:
+        opening = scope_name(self._call.tenant, wanted)
+        if opening in self._opening:
             raise RequestError("a session of this id is being opened", param="session_id")
-        self._opening.add(wanted)
+        self._opening.add(opening)
         try:
             return await self._open(forwarded, model, wanted)
         finally:
-            self._opening.discard(wanted)
+            self._opening.discard(opening)
 
     def _check_model(self, model: Any) -> str | None:
         """Model the session is for; a fleet that serves several has to be told."""
         if model is not None and not isinstance(model, str):
             raise RequestError("model must be str", param="model")
+        self._call.check_allowed(model)
         fleet = self._parts.placer.fleet
         if model is not None:
             check_model(self._parts, model)
@@ -92,16 +95,19 @@ class OpenSession:
 
     def _ask(self, model: str | None, wanted: str | None) -> Asked:
         placer = self._parts.placer
-        name = None if wanted is None else name_session(wanted)
+        tenant = self._call.tenant
+        name = None if wanted is None else scope_name(tenant, name_session(wanted))
         known = None if name is None else placer.pins.look_up(name, placer.clock.now_s)
+        session = find_session(text_headers(self._call.headers), {}).session
         return Asked(
             request_id=self._call.request_id,
             model=model,
-            session=find_session(text_headers(self._call.headers), {}).session,
+            session=None if session is None else SessionId(scope_name(tenant, session)),
             prompt=_NO_PROMPT,
             max_output_tokens=1,
             # The engine that has a session of that id says so itself.
             pin=None if known is None or known.is_lost else name,
+            tenant=tenant,
         )
 
 
@@ -113,13 +119,14 @@ class UseKept:
 
         Args:
             call: The call.
-            name: Pin of what it names.
+            name: Pin of what it names, of its tenant.
             data: Its body.
             drops: Whether the state is gone once the worker has agreed.
         """
         self._call = call
         self._parts = call.parts
-        self._name = name
+        self._tenant = call.tenant
+        self._name = scope_name(self._tenant, name)
         self._data = data
         self._drops = drops
 
@@ -129,18 +136,18 @@ class UseKept:
         async with ExchangeWatch(self._call.client) as watch:
             limit(watch, self._parts)
             exchange = await self._open(target)
-            relayed = await carry(self._call, exchange, _Bystander(), watch, self._see)
+            relayed = await carry(self._call, exchange, Bystander(), watch, self._see)
         return self._call.judge(relayed.status, relayed.outcome)
 
     def _find(self) -> Target:
-        """The rank that keeps it. What nobody has heard of is at home where there is one worker only."""
+        """The rank that keeps it. What nobody has heard of is at home where there is one worker, and no tenants."""
         placer = self._parts.placer
         pin = placer.pins.find(self._name, placer.clock.now_s)
         if not len(placer.fleet):
             raise no_worker(self._parts)
         if pin is None:
             targets = [rank.facts.target for rank in placer.fleet.ranks()]
-            if len({target.worker for target in targets}) != 1:
+            if self._tenant or len({target.worker for target in targets}) != 1:
                 raise state_refusal(RejectReason.UNKNOWN_STATE)
             target = targets[0]
         else:
@@ -153,38 +160,15 @@ class UseKept:
         return target
 
     async def _open(self, target: Target) -> Exchange:
-        url = f"{self._parts.fleet.find_url(target)}{self._call.path}"
-        if self._call.query:
-            url += f"?{self._call.query.decode('latin-1')}"
-        headers = self._call.forward_headers(target)
         try:
-            return await self._parts.upstream.open(url, headers, self._data, method=self._call.method)
+            return await self._call.open_at(target, self._data)
         except UpstreamUnreachableError as error:
-            self._parts.metrics.upstream_errors.labels(target.worker, error.code).inc()
-            self._call.tell_verdict(Verdict.FAILED)
-            self._parts.fleet.report_unreachable(target.worker)
             raise state_refusal(RejectReason.LOST_STATE) from error
 
     def _see(self, status: int, _body: bytes) -> None:
         if self._drops and status < 300:
             placer = self._parts.placer
             placer.handle(StateDropped(now_s=self._parts.clock(), name=self._name))
-
-
-class _Bystander:
-    """Nothing was placed that could make progress."""
-
-    def see_first_byte(self) -> None:
-        """See `Witness`."""
-
-    def see_first_output(self) -> None:
-        """See `Witness`."""
-
-    def see_progress(self, output_tokens: int) -> None:
-        """See `Witness`."""
-
-    def keep_response(self, response_id: str) -> None:
-        """See `Witness`."""
 
 
 async def close_session(call: Call) -> RequestOutcome:
@@ -208,13 +192,19 @@ def limit(watch: ExchangeWatch, parts: ProxyParts) -> None:
 
 
 async def carry(
-    call: Call, exchange: Exchange, witness: Witness, watch: ExchangeWatch, see: Callable[[int, bytes], None]
+    call: Call,
+    exchange: Exchange,
+    witness: Witness,
+    watch: ExchangeWatch,
+    see: Callable[[int, bytes], None],
+    *,
+    is_opaque: bool = False,
 ) -> Relayed:
     """Carry an answer back as it is, and close the exchange."""
     try:
         limits = call.parts.limits
         call.relay = Relay(exchange, call.client, witness, watch, limits=limits, own_headers=call.own_headers)
-        return await call.relay.carry_as_it_is(see)
+        return await call.relay.carry_as_it_is(see, is_opaque=is_opaque)
     finally:
         exchange.close()
 

@@ -1,10 +1,12 @@
 """A request for output: read, placed, forwarded, carried back."""
 
 import logging
+from contextlib import AbstractContextManager
 
 import msgspec
 
 from router.metrics import RequestOutcome
+from router.proxy import splice
 from router.proxy.api import SHAPES, Api
 from router.proxy.asked import Asked, check_model, prepare
 from router.proxy.attempt import Attempt
@@ -13,6 +15,7 @@ from router.proxy.bounds import check_bounds
 from router.proxy.call import Call
 from router.proxy.converted import is_as_long
 from router.proxy.interrupt import ExchangeWatch
+from router.proxy.named_requests import NamedRequest, NamedRequests, encode_rid, make_engine_names, read_rids
 from router.proxy.relay import Expected, Relay, Relayed
 
 _log = logging.getLogger("dovecote.proxy")
@@ -21,24 +24,37 @@ _log = logging.getLogger("dovecote.proxy")
 class OutputCall:
     """One call of an `Api`."""
 
-    def __init__(self, call: Call, api: Api) -> None:
+    def __init__(self, call: Call, api: Api, named: NamedRequests) -> None:
         self._call = call
         self._parts = call.parts
         self._api = api
+        self._named = named
 
     async def serve(self) -> RequestOutcome:
         """Serve it; see `Call.run` for what is raised."""
         data = await self._call.read_body()
-        body = RequestBody(data, api=self._api, known=self._parts.known_bodies)
+        body = RequestBody(data, api=self._api, known=self._parts.known_bodies, salting=self._call.salting)
         async with ExchangeWatch(self._call.client) as watch:
             asked = await self._ask(body)
             attempt = Attempt(self._parts, self._call.running, asked, arrived_s=self._call.arrived_s)
             forwarded, drops_usage = body.to_forward()
             expected = Expected(body.stream, drops_usage, body.choices, body.choices_of_prompt)
-            relayed = await self._exchange(attempt, expected, forwarded, watch)
+            rid = body.get("rid")
+            names = make_engine_names(rid)
+            if names:
+                forwarded = splice.splice(forwarded, put={"rid": encode_rid(rid, names)}, cut=())
+            with self._hold(rid, names, watch):
+                relayed = await self._exchange(attempt, expected, forwarded, watch)
         attempt.end(relayed.outcome, relayed.usage)
         self._judge_conversion(asked, relayed)
         return self._call.judge(relayed.status, relayed.outcome)
+
+    def _hold(self, rid: object, engine_names: tuple[str, ...], watch: ExchangeWatch) -> AbstractContextManager[None]:
+        """Let it be ended by its name while it runs."""
+        request = NamedRequest(
+            engine_names=engine_names, find_targets=lambda: self._call.targets, interrupt=watch.abort
+        )
+        return self._named.hold(self._call.tenant, (self._call.request_id, *read_rids(rid)), request)
 
     def _judge_conversion(self, asked: Asked, relayed: Relayed) -> None:
         """Hold the length of a prompt that was converted against what the engine says."""
@@ -51,9 +67,10 @@ class OutputCall:
 
     async def _ask(self, body: RequestBody) -> Asked:
         check_bounds(body, self._parts.limits.bounds)
+        self._call.check_allowed(body.model)
         check_model(self._parts, body.model, is_needed=SHAPES[self._api].needs_model)
         started_s = self._parts.clock()
-        asked = await prepare(self._parts, body, self._call.headers, self._call.request_id)
+        asked = await prepare(self._parts, body, self._call.headers, self._call.request_id, self._call.tenant)
         self._parts.metrics.prompt_preparation.observe(max(0.0, self._parts.clock() - started_s))
         if asked.session is not None:
             return asked

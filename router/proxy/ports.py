@@ -1,13 +1,15 @@
 """What the data plane needs of the other parts, and nothing more. The composition root fills these in."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
 
 import msgspec
 
 from prefix_index import BlockChain
 from prefix_index.trust import Trust
+from router.access.gate import KEY_HEADERS
+from router.access.tenants import Tenancy
 from router.fleet.agreement import Agreement
 from router.fleet.tiers import ReuseOption
 from router.metrics import RouterMetrics
@@ -16,6 +18,7 @@ from router.prompt import PromptCatalogue
 from router.prompt.conversion_choice import ConversionChoice
 from router.proxy.bounds import Bounds
 from router.proxy.converted import make_choice
+from router.proxy.headers import Headers
 from router.proxy.kept import ResponseChains
 from router.proxy.known_bodies import KnownBodies
 from router.proxy.prediction import Evidence
@@ -66,6 +69,9 @@ class FleetPort(Protocol):
     def find_health(self) -> Mapping[WorkerId, bool]:
         """Whether each worker may get requests."""
 
+    def find_key(self, worker: WorkerId) -> bytes | None:
+        """Value of the `authorization` line that a worker asks for; None where it asks for none."""
+
     def report_unreachable(self, worker: WorkerId) -> None:
         """A worker did not accept a connection."""
 
@@ -99,6 +105,10 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     limits: ProxyLimits
     #: Seconds of all that is placed and timed.
     clock: Callable[[], float] = time.monotonic
+    #: What keeps tenants apart.
+    tenancy: Tenancy = msgspec.field(default_factory=lambda: Tenancy(None))
+    #: Whether lines with clients' keys go on to the workers.
+    forwards_keys: bool = True
     #: Whether predictions and answers agree, a rank.
     agreement: Agreement = msgspec.field(default_factory=Agreement)
     #: Beginnings of bodies that were checked.
@@ -107,5 +117,15 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     chains: ResponseChains = msgspec.field(default_factory=ResponseChains)
     #: Conversations of requests that name none.
     fingerprints: Fingerprints = msgspec.field(default_factory=Fingerprints)
+    #: Paths that go to workers as they are, with all that is below them.
+    forwarded: tuple[str, ...] = ()
+    #: Whether the router answers a path itself, beside those of the data plane.
+    has_own_route: Callable[[str], bool] = lambda _path: False
     #: What engines make of bodies that they turn into chats.
     conversions: ConversionChoice = msgspec.field(default_factory=make_choice)
+
+    def keys_kept(self, headers: Iterable[tuple[bytes, bytes]]) -> Headers:
+        """Lines of a call, without its key where that ends here."""
+        if self.forwards_keys:
+            return list(headers)
+        return [line for line in headers if line[0] not in KEY_HEADERS]

@@ -38,8 +38,13 @@ def refusal(reject: Reject, model: str | None, parts: ProxyParts) -> DovecoteErr
     if reject.reason is RejectReason.DUPLICATE_REQUEST:
         return DuplicateRequestError("a request of this id is still running")
     if reject.reason is RejectReason.ALL_UNHEALTHY:
-        return AllUnhealthyError(f"no worker that serves this model is healthy ({_count(parts)}); try again soon")
+        return all_unhealthy(parts)
     return no_worker(parts)
+
+
+def all_unhealthy(parts: ProxyParts) -> FleetError:
+    """The error where ranks serve the model and none of them may get requests."""
+    return AllUnhealthyError(f"no worker that serves this model is healthy ({_count(parts)}); try again soon")
 
 
 def no_worker(parts: ProxyParts) -> FleetError:

@@ -4,7 +4,6 @@ Nothing reaches the client before the answer has proved to be one, so that a wor
 at once, becomes a proper error. What was sent already is never sent again and never ended as if complete.
 """
 
-import zlib
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -13,14 +12,15 @@ import msgspec
 from router.errors import UpstreamClosedError
 from router.placement.stimuli import Outcome
 from router.proxy import respond
-from router.proxy.answer import Answer, read_answer
 from router.proxy.client import Client
 from router.proxy.headers import find_header, response_headers
+from router.proxy.inflate import CODINGS, InflateProblem, inflate
 from router.proxy.interrupt import ExchangeWatch
 from router.proxy.kept import is_id
 from router.proxy.ports import ProxyLimits
 from router.proxy.sse import StreamScanner, Usage, looks_like_stream
 from router.proxy.upstream import Exchange, GarbledAnswerError
+from router.proxy.whole_answer import Answer, read_answer
 
 #: Output chunks between two words to placement about a request's progress.
 PROGRESS_CHUNKS = 32
@@ -196,7 +196,7 @@ class Relay:
         """Usage and name of a good answer; one that is no JSON object is none."""
         encoding = find_header(self._exchange.headers, b"content-encoding")
         if encoding not in {None, b"identity"}:
-            body = inflate(body, _MAX_INFLATED_BYTES) if encoding in {b"gzip", b"deflate"} else b"{}"
+            body = _inflate(body) if encoding in CODINGS else b"{}"
         answer = read_answer(body, choices_of_prompt=asked.choices_of_prompt)
         if answer is None:
             raise GarbledAnswerError("the worker's answer is not a JSON object")
@@ -233,17 +233,13 @@ class _Stream:
         return self._client.is_full
 
 
-def inflate(data: bytes, limit_bytes: int) -> bytes:
-    """A gzip or zlib body decompressed.
+def _inflate(body: bytes) -> bytes:
+    """A compressed answer as it is.
 
     Raises:
-        GarbledAnswerError: It is neither, is cut off, or grows beyond `limit_bytes`.
+        GarbledAnswerError: It is none, is cut off, or grows beyond what is looked into.
     """
-    stream = zlib.decompressobj(wbits=zlib.MAX_WBITS | 32)
-    try:
-        text = stream.decompress(data, limit_bytes)
-    except zlib.error as error:
-        raise GarbledAnswerError("the worker's answer cannot be decompressed") from error
-    if not stream.eof:
-        raise GarbledAnswerError("the worker's compressed answer is cut off or too long")
-    return text
+    plain = inflate(body, _MAX_INFLATED_BYTES)
+    if isinstance(plain, InflateProblem):
+        raise GarbledAnswerError(f"the worker's compressed answer is {plain.value.replace('_', ' ')}")
+    return plain

@@ -9,16 +9,21 @@ from typing import Any
 
 from router.metrics import RequestOutcome
 from router.proxy import respond
-from router.proxy.api import PATHS
+from router.proxy.abort_call import ABORT_PATH, AbortCall
+from router.proxy.api import PATHS, Api
 from router.proxy.attempt import RunningRequests
 from router.proxy.call import Call, Scope, WrongMethodError
 from router.proxy.client import AsgiClient, Client
 from router.proxy.dry_run import serve_dry_run
 from router.proxy.error_form import find_error_form
+from router.proxy.forward_call import METHODS, forward, is_forwarded
 from router.proxy.kept import find_response_path
 from router.proxy.kept_calls import OpenSession, close_session, use_response
+from router.proxy.named_requests import NamedRequests
 from router.proxy.output_call import OutputCall
 from router.proxy.ports import ProxyParts
+from router.proxy.token_calls import COUNT_PATH, TOKEN_PATHS, count_tokens, serve_tokens
+from router.proxy.usable import UsableRanks
 
 AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 #: Serves a call of a client.
@@ -28,7 +33,9 @@ Serving = Callable[[Call], Awaitable[RequestOutcome]]
 
 _POST = ("POST",)
 #: Paths of clients, but for those with an id in them; what is not named here needs an admin's key.
-_CLIENT_PATHS = frozenset({*PATHS, "/v1/models", "/open_session", "/close_session"})
+_CLIENT_PATHS = frozenset(
+    {*PATHS, *TOKEN_PATHS, COUNT_PATH, ABORT_PATH, "/v1/models", "/open_session", "/close_session"}
+)
 
 
 class HotRoutes:
@@ -40,6 +47,10 @@ class HotRoutes:
         self.running = RunningRequests()
         #: Ids of sessions that are being opened.
         self._opening: set[str] = set()
+        self._ranks = UsableRanks(parts)
+        #: Requests that run, by the names that end them.
+        self._named = NamedRequests()
+        self._posted = self._serve_posts()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
@@ -56,27 +67,43 @@ class HotRoutes:
         allow = {b"allow": ", ".join(methods).encode()}
         await respond.send_error(client, error, allow, find_error_form(scope["path"]))
 
-    @staticmethod
-    def is_client_path(path: str) -> bool:
+    def is_client_path(self, path: str) -> bool:
         """Whether clients may ask for a path; the other ones are the operator's."""
-        return path in _CLIENT_PATHS or find_response_path(path) is not None
+        return path in _CLIENT_PATHS or find_response_path(path) is not None or self._is_forwarded(path)
 
     def _find(self, path: str) -> tuple[tuple[str, ...], Answer] | None:
         """Methods of a path, and what serves it; None where it is not one of the data plane's."""
-        api = PATHS.get(path)
-        if api is not None:
-            return _POST, self._serve(lambda call: OutputCall(call, api).serve())
-        if path == "/v1/explain":
-            return _POST, partial(serve_dry_run, self._parts)
-        if path == "/open_session":
-            return _POST, self._serve(lambda call: OpenSession(call, self._opening).serve())
-        if path == "/close_session":
-            return _POST, self._serve(close_session)
+        answer = self._posted.get(path)
+        if answer is not None:
+            return _POST, answer
         response = find_response_path(path)
-        if response is None:
-            return None
-        response_id, is_cancel = response
-        return _POST if is_cancel else ("GET", "DELETE"), self._serve(lambda call: use_response(call, response_id))
+        if response is not None:
+            response_id, is_cancel = response
+            return _POST if is_cancel else ("GET", "DELETE"), self._serve(lambda call: use_response(call, response_id))
+        if self._is_forwarded(path):
+            return METHODS, self._serve(partial(forward, ranks=self._ranks))
+        return None
+
+    def _is_forwarded(self, path: str) -> bool:
+        """Whether a path goes to a worker as it is; one of the router's own never does."""
+        return is_forwarded(path, self._parts.forwarded) and not self._parts.has_own_route(path)
+
+    def _serve_posts(self) -> dict[str, Answer]:
+        """What serves each path of which there is one, with its one method."""
+        ranks, named = self._ranks, self._named
+
+        def place(api: Api) -> Answer:
+            return self._serve(lambda call: OutputCall(call, api, named).serve())
+
+        return {
+            **{path: place(api) for path, api in PATHS.items()},
+            **dict.fromkeys(TOKEN_PATHS, self._serve(partial(serve_tokens, ranks=ranks))),
+            COUNT_PATH: self._serve(partial(count_tokens, ranks=ranks)),
+            ABORT_PATH: self._serve(lambda call: AbortCall(call, named, ranks).serve()),
+            "/v1/explain": partial(serve_dry_run, self._parts),
+            "/open_session": self._serve(lambda call: OpenSession(call, self._opening).serve()),
+            "/close_session": self._serve(close_session),
+        }
 
     def _serve(self, serve: Serving) -> Answer:
         def run(scope: Scope, client: Client) -> Awaitable[None]:

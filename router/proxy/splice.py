@@ -135,7 +135,8 @@ def _replaced(body: bytes, members: list[Member], put: Mapping[str, bytes], adde
     return b"".join(pieces)
 
 
-def put_first(body: bytes, name: str, value: bytes) -> bytes:
-    """A non-empty object with one more member before its others; the name must not be there yet."""
+def put_first(body: bytes, put: Mapping[str, bytes]) -> bytes:
+    """A non-empty object with more members before its others; their names must not be there yet."""
     opening = body.index(b"{") + 1
-    return b"".join((body[:opening], msgspec.json.encode(name), b":", value, b",", body[opening:]))
+    added = b"".join(msgspec.json.encode(name) + b":" + value + b"," for name, value in put.items())
+    return b"".join((body[:opening], added, body[opening:]))

@@ -58,7 +58,7 @@ RANKED = {"id": "r", "model": "toy", "results": [{"index": 0, "relevance_score":
 
 async def answer_like_an_engine(_engine, request, body):
     """A whole answer or a stream in the form of the path."""
-    fields = json.loads(body)
+    fields = json.loads(body or b"{}")
     path = request.path
     if path == "/v1/messages" and fields.get("stream"):
         return await stream(request, MESSAGE_EVENTS)

@@ -41,6 +41,8 @@ class FakeEngine:
 
     def __init__(self):
         self.url = ""
+        #: Where it listens while it runs.
+        self.sites = []
         self.requests = []
         self.script = well_behaved
         #: Set when a client went away while its answer was under way.

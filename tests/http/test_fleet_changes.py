@@ -127,17 +127,16 @@ async def test_D08_fifty_changes_leave_as_many_tasks_as_before_and_removed_worke
         assert len(fleet._watches) == 1
 
 
-async def test_D10_what_any_worker_can_answer_goes_to_one_that_takes_requests(engines):
+async def test_D10_models_lists_what_workers_serve_that_take_requests(engines):
+    engines[0].models = ["dead-only"]
+    engines[0].server_info = {"dp_size": 1}
     async with in_process([engine.url for engine in engines], probes=FAST) as client:
-        fleet = client.router.fleet
-        assert {fleet.find_any().worker for _ in range(4)} == {"w0", "w1"}
         engines[0].health_status = 503
-        engines[0].models = ["dead-only"]
         await eventually(lambda: not usable(client, "w0"))
-        assert {fleet.find_any("toy").worker for _ in range(4)} == {"w1"}
         assert [each["id"] for each in (await client.get("/v1/models")).json()["data"]] == ["toy"]
-        fleet.drain("w1", drained=True)
-        assert fleet.find_any() is None
+        client.router.fleet.drain("w1", drained=True)
+        assert (await client.get("/v1/models")).json()["data"] == []
+        assert (await client.get("/health")).status_code == 503
 
 
 async def test_an_operator_drains_a_worker_and_takes_it_back(engines):

@@ -1,6 +1,7 @@
 """Everything that can go wrong has one clear answer, counts once, and leaves nothing charged."""
 
 import asyncio
+import gzip
 import json
 from contextlib import ExitStack
 
@@ -67,9 +68,22 @@ async def test_C14_a_body_over_the_limit_is_413_with_a_metric(engine):
         assert value(client.router, "errors_total", reason="body_too_large") == 1
 
 
-async def test_compressed_bodies_are_415_and_huge_headers_431(client):
-    headers = {"content-encoding": "gzip"}
-    check_error(await client.post("/v1/chat/completions", content=b"x", headers=headers), 415, "unsupported_encoding")
+async def test_C09_compressed_bodies_are_bounded_and_broken_ones_are_the_clients_fault(engine):
+    async with in_process([engine.url], limits={"body_bytes": 1_000}) as client:
+
+        async def post(coding, content):
+            headers = {"content-encoding": coding, "content-type": "application/json"}
+            return await client.post("/v1/chat/completions", content=content, headers=headers)
+
+        check_error(await post("br", b"x"), 415, "unsupported_encoding")
+        check_error(await post("gzip, br", b"x"), 415, "unsupported_encoding")
+        check_error(await post("gzip", b"x"), 400, "invalid_request")
+        check_error(await post("gzip", gzip.compress(b"{")), 400, "invalid_request")
+        check_error(await post("gzip", gzip.compress(bytes(100_000))), 413, "body_too_large")
+        assert engine.requests == []
+
+
+async def test_huge_headers_are_431(client):
     headers = {"x-big": "x" * 100_000}
     check_error(await client.post("/v1/chat/completions", json=CHAT, headers=headers), 431, "headers_too_large")
 

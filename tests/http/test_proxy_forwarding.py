@@ -4,6 +4,7 @@ import asyncio
 import gzip
 import json
 import socket
+import zlib
 
 import pytest
 from fake_engine import DONE, ROLE, USAGE, USAGE_CHUNK, WHOLE, answering, chunk, open_stream, streaming
@@ -114,6 +115,21 @@ async def test_C08_a_compressed_answer_passes_with_both_its_headers(client, engi
         client.router.placer.decisions.find_latest(1)[0].actual_cached_tokens
         == USAGE["prompt_tokens_details"]["cached_tokens"]
     )
+
+
+@pytest.mark.parametrize(
+    ("coding", "pack"), [("gzip", gzip.compress), ("deflate", zlib.compress), ("X-GZIP", gzip.compress)]
+)
+@pytest.mark.parametrize("words", [1, 40_000])
+async def test_C09_a_compressed_body_is_forwarded_plain_with_lines_that_say_so(client, engine, coding, pack, words):
+    plain = json.dumps(CHAT | {"messages": [{"role": "user", "content": "word " * words}]}).encode()
+    headers = {"content-encoding": coding, "content-type": "application/json"}
+    response = await client.post("/v1/chat/completions", content=pack(plain), headers=headers)
+    assert response.status_code == 200
+    assert engine.requests[0][1] == plain
+    seen = dict(engine.headers())
+    assert "content-encoding" not in seen
+    assert seen["content-length"] == str(len(plain))
 
 
 async def test_C14_a_body_of_20_megabytes_is_taken(client, engine):

@@ -48,7 +48,7 @@ def test_C15_vendor_keys_number_spelling_and_blanks_survive():
     )
     kept = body.replace(b'"one":1.0', b'"one":2')
     assert splice(body, put={"one": b"2"}, cut=[]) == kept
-    assert put_first(body, "s", b"true") == b'{"s":true,' + body[1:]
+    assert put_first(body, {"s": b"true"}) == b'{"s":true,' + body[1:]
 
 
 @given(value=OBJECTS.filter(bool), form=FORMS)
@@ -57,7 +57,7 @@ def test_a_repeated_name_is_seen_and_a_single_one_is_not(value, form):
     members = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
     assert not has_repeated_names(body, members)
     name = next(iter(value))
-    twice = put_first(body, name, b"1")
+    twice = put_first(body, {name: b"1"})
     assert has_repeated_names(twice, msgspec.json.decode(twice, type=dict[str, msgspec.Raw]))
 
 

@@ -1,0 +1,39 @@
+"""Compressed bodies come out as they were, in no more memory than they may take."""
+
+import gzip
+import tracemalloc
+import zlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.proxy.inflate import InflateProblem, inflate
+
+
+@given(st.binary(max_size=2_000), st.sampled_from([gzip.compress, zlib.compress]))
+def test_what_was_compressed_comes_out(data, compress):
+    assert inflate(compress(data), 2_000) == data
+    if data:
+        assert inflate(compress(data), len(data) - 1) is InflateProblem.TOO_LONG
+
+
+def test_members_one_after_the_other_are_one_body():
+    assert inflate(gzip.compress(b"ab") + gzip.compress(b"") + gzip.compress(b"cd") + b"\0\0", 4) == b"abcd"
+
+
+@pytest.mark.parametrize(
+    "data", [b"", b"{}", gzip.compress(b"abc")[:-1], gzip.compress(b"abc") + b"x", b"\x1f\x8b" + b"\xff" * 20]
+)
+def test_what_is_cut_off_or_no_such_body_is_corrupt(data):
+    assert inflate(data, 1_000) is InflateProblem.CORRUPT
+
+
+def test_C09_a_bomb_takes_no_more_memory_than_the_limit():
+    bomb = gzip.compress(bytes(64 << 20))
+    tracemalloc.start()
+    try:
+        assert inflate(bomb, 1 << 20) is InflateProblem.TOO_LONG
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
