@@ -56,6 +56,8 @@ class FakeEngine:
         #: Prometheus page and `/load`, for engines that tell their load so.
         self.metrics_page = None
         self.server_load = None
+        #: Whether it has these paths.
+        self.tells_load_like_vllm = True
 
     async def complete(self, request):
         body = await request.read()
@@ -96,8 +98,9 @@ class FakeEngine:
             return web.json_response({"server_load": self.server_load}) if known else web.Response(status=404)
 
         app = web.Application(client_max_size=1 << 30)
-        app.router.add_get("/metrics", metrics)
-        app.router.add_get("/load", load)
+        if self.tells_load_like_vllm:
+            app.router.add_get("/metrics", metrics)
+            app.router.add_get("/load", load)
         app.router.add_get("/health", health)
         app.router.add_get("/server_info", server_info)
         app.router.add_get("/v1/models", models)
