@@ -39,9 +39,10 @@ from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
 from router.proxy.bounds import Bounds
+from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
-from router.proxy.upstream import AiohttpUpstream, Exchange, Upstream
+from router.proxy.upstream import Exchange, Upstream
 from router.tls import make_worker_context
 from wire.ids import WorkerId
 
@@ -183,7 +184,7 @@ class Router:
             _log.warning("native_module_missing effect='index and hashes run in Python, slowly'")
         self._loop = asyncio.get_running_loop()
         self.events.start()
-        upstream = AiohttpUpstream(connect_s=self.config.timeouts.connect_s, tls=self._worker_tls)
+        upstream = PooledUpstream(connect_s=self.config.timeouts.connect_s, tls=self._worker_tls)
         self._upstream.inner = upstream
         try:
             await self.fleet.start()
