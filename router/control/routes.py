@@ -119,13 +119,13 @@ def _fleet_routes(
     @routes.get("/health")
     async def health() -> JSONResponse:
         """200 while a request could be placed, else 503."""
-        usable = sum(fleet.find_health().values())
+        usable = fleet.count_taking()
         body = {"status": "ok" if usable else "no healthy worker", "healthy_workers": usable}
         return JSONResponse(body, status_code=200 if usable else 503)
 
     @routes.get("/v1/models")
     async def models(request: Request) -> JSONResponse:
-        """Every model that a usable worker serves, and the key is for."""
+        """Every model that a worker serves which takes requests, and the key is for."""
         listed = _list_models(fleet, find_principal(request.scope))
         return JSONResponse({"object": "list", "data": list(listed.values())})
 
@@ -151,7 +151,7 @@ def _fleet_routes(
 
 def _list_models(fleet: FleetWatch, principal: Principal) -> dict[str, dict[str, Any]]:
     """Models by name, over all usable workers; an adapter says on which one it sits."""
-    usable = [worker for worker in fleet.workers.values() if worker.is_usable]
+    usable = [worker for worker in fleet.workers.values() if worker.takes_requests]
     parents = {name: base for worker in usable if worker.facts for name, base in worker.facts.adapters.items()}
     names = (name for worker in usable for rank in worker.to_rank_facts(fleet.model) for name in rank.models)
     head = {"object": "model", "created": 0, "owned_by": "dovecote"}

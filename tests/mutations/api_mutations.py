@@ -82,8 +82,8 @@ API = (
     Mutation(
         "calls that are not placed go to unhealthy ranks",
         "router/proxy/usable.py",
-        "            if rank.facts.accepts_requests() and ",
-        "            if ",
+        "for rank in ranks if rank.facts.accepts_requests())",
+        "for rank in ranks)",
         SIDE,
     ),
     Mutation(
