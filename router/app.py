@@ -6,6 +6,7 @@ of every worker, requests; and back in the other order.
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -82,15 +83,7 @@ class Router:
             settings=_make_settings(config),
         )
         self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
-        self.fleet = FleetWatch(
-            config,
-            placer=self.placer,
-            events=self.events,
-            prompts=self.prompts,
-            agreement=self.agreement,
-            clock=clock,
-            tls=worker_tls,
-        )
+        self.fleet = self._make_fleet(config, worker_tls)
         self._upstream = _LateUpstream()
         self._worker_tls = worker_tls
         self.control: FastAPI = build_control_app(
@@ -109,6 +102,18 @@ class Router:
         self.gate = _make_gate(config, self._app.is_client_path)
         self.guard = Guard(self._app, self.gate, self.metrics)
         self._show_metrics()
+
+    def _make_fleet(self, config: FleetConfig, worker_tls: ssl.SSLContext | None) -> FleetWatch:
+        return FleetWatch(
+            config,
+            placer=self.placer,
+            events=self.events,
+            prompts=self.prompts,
+            agreement=self.agreement,
+            clock=self._clock,
+            tls=worker_tls,
+            on_left=self.metrics.forget_ranks,
+        )
 
     def _show_metrics(self) -> None:
         """What the metrics page reads of the parts at each scrape."""

@@ -117,16 +117,19 @@ def _fleet_routes(
     @routes.get("/health")
     async def health() -> JSONResponse:
         """200 while a request could be placed, else 503."""
-        usable = sum(fleet.find_health().values())
+        usable = fleet.count_taking()
         body = {"status": "ok" if usable else "no healthy worker", "healthy_workers": usable}
         return JSONResponse(body, status_code=200 if usable else 503)
 
     @routes.get("/v1/models")
     async def models(request: Request) -> JSONResponse:
-        """Every model that a usable worker serves, and the key is for."""
+        """Every model that a worker serves which takes requests, and the key is for."""
         principal = find_principal(request.scope)
         ranks = (
-            rank for worker in fleet.workers.values() if worker.is_usable for rank in worker.to_rank_facts(fleet.model)
+            rank
+            for worker in fleet.workers.values()
+            if worker.takes_requests
+            for rank in worker.to_rank_facts(fleet.model)
         )
         names = dict.fromkeys(name for rank in ranks for name in rank.models)
         data = [
