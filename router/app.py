@@ -6,6 +6,7 @@ of every worker, requests; and back in the other order.
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -34,13 +35,14 @@ from router.events import EventFeed
 from router.fleet.agreement import Agreement
 from router.guard import Guard
 from router.metrics import RouterMetrics
+from router.openapi import publish_page
 from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
 from router.proxy.bounds import Bounds
 from router.proxy.legs.pair import PhaseLimits
-from router.proxy.legs.parts import make_sending
+from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.legs.retries import RetryLimits
 from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
@@ -85,20 +87,9 @@ class Router:
             settings=_make_settings(config),
         )
         self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
-        self.fleet = FleetWatch(
-            config,
-            placer=self.placer,
-            events=self.events,
-            prompts=self.prompts,
-            agreement=self.agreement,
-            clock=clock,
-            tls=worker_tls,
-        )
+        self.fleet = self._make_fleet(config, worker_tls)
         self._upstream = _LateUpstream()
-        self._sending = make_sending(
-            RetryLimits(**config.retries.model_dump()),
-            PhaseLimits(prefill_s=config.timeouts.prefill_s, handoff_s=config.timeouts.handoff_s),
-        )
+        self._sending = _make_sending(config)
         self._worker_tls = worker_tls
         self.control: FastAPI = build_control_app(
             fleet=self.fleet,
@@ -112,10 +103,23 @@ class Router:
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
+        publish_page(self.control)
         self._app = HotRoutes(self._proxy_parts(), self.control)
         self.gate = _make_gate(config, self._app.is_client_path)
         self.guard = Guard(self._app, self.gate, self.metrics)
         self._show_metrics()
+
+    def _make_fleet(self, config: FleetConfig, worker_tls: ssl.SSLContext | None) -> FleetWatch:
+        return FleetWatch(
+            config,
+            placer=self.placer,
+            events=self.events,
+            prompts=self.prompts,
+            agreement=self.agreement,
+            clock=self._clock,
+            tls=worker_tls,
+            on_left=self.metrics.forget_ranks,
+        )
 
     def _show_metrics(self) -> None:
         """What the metrics page reads of the parts at each scrape."""
@@ -228,6 +232,11 @@ def _make_tenancy(access: AccessConfig) -> Tenancy:
     if secret is None:
         _log.warning("salt_secret_drawn effect='tenants miss what engines cached before, and on other routers'")
     return Tenancy(secret or token_bytes(32))
+
+
+def _make_sending(config: FleetConfig) -> SendingParts:
+    limits = PhaseLimits(prefill_s=config.timeouts.prefill_s, handoff_s=config.timeouts.handoff_s)
+    return make_sending(RetryLimits(**config.retries.model_dump()), limits)
 
 
 def _make_settings(config: FleetConfig) -> PlacerSettings:

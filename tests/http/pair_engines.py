@@ -216,7 +216,7 @@ class VllmEngine(PairedEngine):
     def __init__(self, fabric, role):
         super().__init__(fabric, role)
         self.script = VllmEngine.serve
-        self.server_info, self.owner = {}, {"owned_by": "vllm"}
+        self.server_info, self.models = {}, [{"id": MODEL, "owned_by": "vllm"}]
         self.engine_id = f"engine-{id(self)}"
         self.tells_params = True
 
