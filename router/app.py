@@ -38,6 +38,7 @@ from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
+from router.proxy.admit import Admission
 from router.proxy.bounds import Bounds
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
@@ -104,6 +105,7 @@ class Router:
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
+        self.admission = Admission(config.queue.to_settings(), self.metrics, clock)
         self._app = HotRoutes(self._proxy_parts(), self.control)
         self.gate = _make_gate(config, self._app.is_client_path)
         self.guard = Guard(self._app, self.gate, self.metrics)
@@ -120,6 +122,7 @@ class Router:
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
         )
+        self.metrics.queue_waiting.set_function(lambda: len(self.admission.queue))
         self.metrics.kept_states.set_function(lambda: len(self.placer.pins))
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
         self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes)
@@ -148,6 +151,7 @@ class Router:
             fleet=self.fleet,
             prompts=self.prompts,
             upstream=self._upstream,
+            admission=self.admission,
             metrics=self.metrics,
             limits=limits,
             clock=self._clock,
@@ -231,6 +235,7 @@ def _make_settings(config: FleetConfig) -> PlacerSettings:
             RequestLimit(workers=frozenset(map(WorkerId, limit.workers)), max_requests=limit.max_requests)
             for limit in config.admission
         ),
+        requests_per_rank=config.queue.requests_per_rank,
     )
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from access_mutations import ACCESS
 from catalogue import NATIVE_CODE, PYTHON, Mutation
 from fleet_mutations import FLEET
 from placement_mutations import PLACEMENT
@@ -114,7 +115,8 @@ def try_all(folder: Path, mutations: Sequence[Mutation], *, is_native: bool) -> 
 def main(words: Sequence[str]) -> int:
     """Exit status."""
     python, native = (
-        [m for m in known if all(w in m.name for w in words)] for known in ((*PYTHON, *PLACEMENT, *FLEET), NATIVE_CODE)
+        [m for m in known if all(w in m.name for w in words)]
+        for known in ((*PYTHON, *PLACEMENT, *FLEET, *ACCESS), NATIVE_CODE)
     )
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
