@@ -20,7 +20,7 @@ def attend(
 
     Args:
         queries: [new, query_heads, head_dim].
-        keys: [context, kv_heads, head_dim].
+        keys: [context, kv_heads, head_dim]; what no query sees may be anything.
         values: Same shape.
         visible: Which key each query sees, [new, context]; one that sees none gets zeros, and -inf.
         scale: Factor on the scores.
@@ -29,8 +29,10 @@ def attend(
     Returns:
         [new, query_heads, head_dim] in the queries' dtype, and [new, query_heads] in float32.
     """
+    is_seen = visible.any(0)[:, None, None]
+    keys, values = (torch.where(is_seen, rows.float(), 0.0) for rows in (keys, values))
     parts = [
-        _attend(*part, keys.float(), values.float(), scale, sinks)
+        _attend(*part, keys, values, scale, sinks)
         for part in zip(torch.split(queries, _QUERIES_AT_ONCE), torch.split(visible, _QUERIES_AT_ONCE), strict=True)
     ]
     out, lse = (torch.cat(pieces) for pieces in zip(*parts, strict=True))

@@ -40,9 +40,10 @@ from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
 from router.proxy.admit import Admission
 from router.proxy.bounds import Bounds
+from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
-from router.proxy.upstream import AiohttpUpstream, Exchange, Upstream
+from router.proxy.upstream import Exchange, Upstream
 from router.tls import make_worker_context
 from wire.ids import WorkerId
 
@@ -75,12 +76,7 @@ class Router:
         policy_path = None if config.policy.file is None else Path(config.policy.file)
         policy = config.policy if policy_path is None else check_policy(policy_path)
         acting, shadow = build_policies(policy)
-        self.placer = Placer(
-            policy=acting,
-            shadow=shadow,
-            rng_seed=rng_seed,
-            settings=_make_settings(config),
-        )
+        self.placer = Placer(policy=acting, shadow=shadow, rng_seed=rng_seed, settings=_make_settings(config))
         self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
         self.fleet = FleetWatch(
             config,
@@ -186,7 +182,7 @@ class Router:
             _log.warning("native_module_missing effect='index and hashes run in Python, slowly'")
         self._loop = asyncio.get_running_loop()
         self.events.start()
-        upstream = AiohttpUpstream(connect_s=self.config.timeouts.connect_s, tls=self._worker_tls)
+        upstream = PooledUpstream(connect_s=self.config.timeouts.connect_s, tls=self._worker_tls)
         self._upstream.inner = upstream
         try:
             await self.fleet.start()

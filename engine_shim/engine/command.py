@@ -4,7 +4,7 @@ Reads flags and builds the parts; imports torch only when the torch forward is a
 """
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 
 import msgspec
@@ -13,7 +13,7 @@ import typer
 from engine_shim.engine import flags
 from engine_shim.engine.engine import Engine
 from engine_shim.engine.forward.timed import CostModel, TimedForward
-from engine_shim.engine.forward.toy import build_torch_forward
+from engine_shim.engine.forward.toy import build_torch_embedder, build_torch_forward
 from engine_shim.engine.publish import Endpoint, EventDialect, EventSockets, KvEventsConfigError, parse_kv_events_config
 from engine_shim.engine.server import EngineService, ServiceSettings, ServingLimits
 from engine_shim.engine.server.process import EngineProcess, listen
@@ -68,7 +68,7 @@ def engine(
         settings = msgspec.structs.replace(settings, dialect=event_dialect, limits=limits)
         build_engine = _engine_builder(forward, spec, cost_model)
         listener = undo.enter_context(listen(host, port))
-        service = EngineService(settings, text, build_engine)
+        service = EngineService(settings, text, build_engine, embed=_embedder(forward, spec))
         undo.pop_all()
     EngineProcess(service, listener, log_level=log_level).serve_until_told()
 
@@ -89,6 +89,11 @@ def _engine_builder(forward: flags.ForwardKind, spec: EngineSpec, cost_model: Co
         return lambda rank: Engine(spec, TimedForward(cost_model, spec=spec), dp_rank=rank)
     _prepare_torch()
     return lambda rank: Engine(spec, build_torch_forward(spec, spec.seed), dp_rank=rank)
+
+
+def _embedder(forward: flags.ForwardKind, spec: EngineSpec) -> Callable[[Sequence[int]], list[float]] | None:
+    """Makes vectors of texts; None where nothing computes any."""
+    return build_torch_embedder(spec, spec.seed) if forward is flags.ForwardKind.TORCH else None
 
 
 def _prepare_torch() -> None:

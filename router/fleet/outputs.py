@@ -51,6 +51,12 @@ class OutputLengths:
         """Tokens that an answer of so many is expected to go on for; at least 1, at most what a limit leaves."""
         return _limit(self._remaining[_find_place(output_tokens)], output_tokens, limit_tokens)
 
+    def find_both_tokens(self, output_tokens: int, limit_tokens: int | None) -> tuple[int, int]:
+        """`find_remaining_tokens` and `find_joint_tokens` of one answer."""
+        place = _find_place(output_tokens)
+        remaining, joint = self._remaining[place], self._joint[place]
+        return _limit(remaining, output_tokens, limit_tokens), _limit(joint, output_tokens, limit_tokens)
+
     def find_joint_tokens(self, output_tokens: int, limit_tokens: int | None = None) -> int:
         """Tokens for which it is expected to go on beside an answer that begins now: the shorter of the two."""
         return _limit(self._joint[_find_place(output_tokens)], output_tokens, limit_tokens)

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 import msgspec
 
 from router.placement.question import Question
+from router.placement.sheet import Sheet
 from router.placement.shortlist import BoundedPolicy, Found, Shortlist
 from router.placement.standings import Standings
 from router.policy.admission import AdmissionTerm
@@ -18,7 +19,7 @@ from router.policy.reuse import ReuseTerm
 from router.policy.ties import find_tied
 from wire.ids import Target
 
-#: So few ranks are all looked at, for the sake of the explanation.
+#: Of so few ranks all stand in the explanation, whether they could have won or not.
 FEW_RANKS = 8
 #: Longest work that is believed.
 MAX_CHARGE_S = 86_400.0
@@ -35,13 +36,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     transfer_s: float = 0.0
     #: What went wrong with the policy, in words; None where nothing did.
     failure: str | None = None
+    #: Costs of all ranks of a small fleet; None where they all were looked at in turn, or are too many.
+    sheet: Sheet | None = None
 
 
 class Chooser:
     """Asks one policy."""
 
     def __init__(
-        self, policy: Policy, standings: Standings, *, seed: int, is_exhaustive: bool, few_groups: int = 0
+        self, policy: Policy, standings: Standings, *, seed: int, is_exhaustive: bool, few_ranks: int = 0
     ) -> None:
         self.policy = policy
         self._standings = standings
@@ -49,7 +52,7 @@ class Chooser:
         self._bounded = policy if isinstance(policy, BoundedPolicy) and not is_exhaustive else None
         self._shortlist: Shortlist | None = None
         if self._bounded is not None:
-            self._shortlist = Shortlist(self._bounded, standings, seed=seed, few_groups=few_groups)
+            self._shortlist = Shortlist(self._bounded, standings, seed=seed, few_ranks=few_ranks)
         self._fallback = LeastLoad(policy.coefficients)
         self._reuse = ReuseTerm(policy.coefficients)
         self._admission = AdmissionTerm(policy.coefficients)
@@ -72,7 +75,15 @@ class Chooser:
             view = next(each for each in views if each.target == choice.target)
         if found.alike or found.passed_over:
             choice = _count_ties(choice, found)
-        return Answer(choice=choice, view=view, failure=failure)
+        sheet = None if failure is not None else self._take_down(question, found)
+        return Answer(choice=choice, view=view, failure=failure, sheet=sheet)
+
+    def _take_down(self, question: Question, found: Found) -> Sheet | None:
+        """What the costs of all ranks are reckoned from, in a small fleet of which few were looked at."""
+        if self._bounded is None or not found.rows or question.eligible_count > FEW_RANKS:
+            return None
+        notes = tuple([question.note(self._standings, target) for target in question.find_eligible()])
+        return Sheet(self._bounded, question.query, notes)
 
     def _choose(self, query: PlacementQuery, found: Found) -> Choice:
         if found.rows and self._bounded is not None:
@@ -80,7 +91,7 @@ class Chooser:
         return self.policy.choose(query, tuple(found.views), self._seed)
 
     def _find_views(self, question: Question) -> tuple[Found, str | None]:
-        if self._shortlist is None or question.eligible_count <= FEW_RANKS:
+        if self._shortlist is None or question.eligible_count <= 1:
             return Found(self._find_all(question), [], {}), None
         try:
             return self._shortlist.find(question), None
@@ -89,8 +100,7 @@ class Chooser:
 
     def _find_all(self, question: Question) -> list[RankView]:
         """Views of every rank that may be chosen."""
-        targets = (target for pool in question.pools for target in pool.targets if target not in question.excluded)
-        return [question.view(self._standings, target) for target in targets]
+        return [question.view(self._standings, target) for target in question.find_eligible()]
 
     def _overrule(self, query: PlacementQuery, views: Sequence[RankView], failure: str | None) -> Choice:
         choice = self._fallback.choose(query, views, self._seed)

@@ -7,6 +7,8 @@ import msgspec
 
 from router.placement.accuracy import Accuracy
 from router.placement.audit import Audit, find_regret_s
+from router.placement.explain import Telling
+from router.placement.sheet import Sheet
 from router.policy.base import CandidateCost, CostTable
 from wire.ids import RequestId, SessionId, Target
 
@@ -46,26 +48,46 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     eligible_count: int = 0
     #: What a second policy would have chosen, without acting; None where there is none.
     shadow: Opinion | None = None
-    #: In words.
-    reason: str
+    #: In words, or what they are made from.
+    telling: str | Telling
     #: What the cached tokens rest on: `exact`, `approximate`, or in words why they are fewer or none.
     credit: str = "exact"
-    #: Costs of every rank that was considered; None where none could be.
+    #: Costs of every rank that was looked at; None where none could be.
     costs: CostTable | None = None
+    #: Those of all ranks of a small fleet, where few were looked at.
+    sheet: Sheet | None = None
 
     def with_shadow(self, opinion: Opinion) -> "Decision":
         """The decision with what a second policy made of it."""
         return msgspec.structs.replace(self, shadow=opinion)
 
     @property
+    def reason(self) -> str:
+        """In words."""
+        if isinstance(self.telling, str):
+            return self.telling
+        return self.telling.tell(None if self.sheet is None else self.sheet.costs())
+
+    @property
     def candidates(self) -> tuple[CandidateCost, ...]:
-        """Every rank that was looked at."""
-        return () if self.costs is None else self.costs.candidates()
+        """Every rank that was looked at; every rank of a small fleet."""
+        costs = self.costs if self.sheet is None else self.sheet.costs()
+        return () if costs is None else costs.candidates()
+
+    def find_regret_s(self, added_s: float) -> float | None:
+        """Seconds by which another rank was cheaper, where the one chosen costs more than reckoned by so much."""
+        if self.costs is None or self.target is None:
+            return None
+        # Nothing that was passed over is cheaper than the best of those looked at, of which the one chosen is one.
+        costs = self.costs if self.sheet is None or added_s <= 0 else self.sheet.costs()
+        return find_regret_s(costs, self.target, added_s)
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, the candidates spelled out."""
-        plain = {name: getattr(self, name) for name in self.__struct_fields__ if name != "costs"}
-        return msgspec.to_builtins({**plain, "candidates": self.candidates})  # type: ignore[no-any-return]
+        """Plain values, words and candidates spelled out."""
+        kept = [name for name in self.__struct_fields__ if name not in {"costs", "sheet", "telling"}]
+        plain = {name: getattr(self, name) for name in kept}
+        told = {**plain, "reason": self.reason, "candidates": self.candidates}
+        return msgspec.to_builtins(told)  # type: ignore[no-any-return]
 
 
 class DecisionRecord(msgspec.Struct, kw_only=True):
@@ -139,8 +161,10 @@ class DecisionLog:
             return
         record.actual_cached_tokens = actual_cached_tokens
         decision = record.decision
-        if added_s is not None and record.regret_s is None and decision.costs is not None and decision.target:
-            record.regret_s = find_regret_s(decision.costs, decision.target, added_s)
+        if added_s is None or record.regret_s is not None:
+            return
+        record.regret_s = decision.find_regret_s(added_s)
+        if record.regret_s is not None:
             self.audit.regret_s.record(record.regret_s)
 
     def record_accuracy(self, request_id: RequestId, accuracy: Accuracy) -> None:

@@ -1,8 +1,38 @@
 """Why a request went where it went, in words that an operator understands without the code."""
 
-from router.policy.base import CandidateCost, Choice, PlacementQuery
-from router.policy.ties import TIE_RATIO, TIE_S, find_window_s
+import msgspec
+
+from router.policy.base import CandidateCost, Choice, CostTable, PlacementQuery
+from router.policy.ties import TIE_RATIO, TIE_S, find_tied, find_window_s
 from wire.ids import Target
+
+
+class Telling(msgspec.Struct, frozen=True, kw_only=True):
+    """What the words of a decision are made from, once someone asks for them; fields as in `explain_choice`."""
+
+    query: PlacementQuery
+    choice: Choice
+    eligible_count: int = 1
+    unused_home: Target | None = None
+    can_go_home: bool = False
+    is_failing: bool = False
+    is_pinned: bool = False
+
+    def tell(self, costs: CostTable | None = None) -> str:
+        """In words; by the costs of all ranks where they are given."""
+        choice = self.choice
+        if costs is not None:
+            tied_count = len(find_tied(costs.totals_s))
+            choice = msgspec.structs.replace(choice, costs=costs, tied_count=tied_count)
+        return explain_choice(
+            self.query,
+            choice,
+            eligible_count=self.eligible_count,
+            unused_home=self.unused_home,
+            can_go_home=self.can_go_home,
+            is_failing=self.is_failing,
+            is_pinned=self.is_pinned,
+        )
 
 
 def explain_choice(

@@ -22,6 +22,7 @@ from enum import StrEnum
 import msgspec
 
 from router.fleet.outputs import OutputLengths
+from router.placement.ledger_check import check_ledger
 from router.placement.origins import PARTIAL_TTL_S, Fence, LedgerPartial, RankPartial, Stamp
 from wire.ids import RequestId, Target
 
@@ -102,7 +103,7 @@ class RankTotals(msgspec.Struct, frozen=True, kw_only=True):
 _NOTHING = RankTotals()
 
 
-class _RankAccount:
+class RankAccount:
     """Open reservations of one rank, and their sums as of `settled_at_s`."""
 
     def __init__(self) -> None:
@@ -120,7 +121,7 @@ class _RankAccount:
 
     def settle(self, now_s: float) -> None:
         """Takes the seconds since the last time off the queue, first come first done."""
-        elapsed_s = max(0.0, now_s - self.settled_at_s)
+        elapsed_s = max(0.0, now_s - self.settled_at_s) if self.prefilling else 0.0
         for reservation in self.prefilling.values():
             floor_s = reservation.prefill_s * OVERDUE_RATIO
             done_s = min(elapsed_s, max(0.0, reservation.remaining_prefill_s - floor_s))
@@ -129,26 +130,31 @@ class _RankAccount:
         self.settled_at_s = max(self.settled_at_s, now_s)
 
     def add_prefill(self, entry: Reservation) -> None:
+        """A request whose first token is awaited."""
         self.prefilling[entry.request_id] = entry
         self.uncached_tokens += entry.uncached_tokens
         self._count_room(entry, 1)
         self._recount()
 
     def remove_prefill(self, entry: Reservation) -> None:
+        """Its first token came, or it is over."""
         del self.prefilling[entry.request_id]
         self.uncached_tokens -= entry.uncached_tokens
         self._count_room(entry, -1)
         self._recount()
 
     def add_decode(self, entry: Reservation) -> None:
+        """A request that generates."""
         self.decoding[entry.request_id] = entry
         self._count_decode(entry, 1)
 
     def remove_decode(self, entry: Reservation) -> None:
+        """It is over."""
         del self.decoding[entry.request_id]
         self._count_decode(entry, -1)
 
     def record_output(self, entry: Reservation, output_tokens: int, outputs: OutputLengths) -> None:
+        """A request gave so much by now."""
         count = self._count_decode if entry.request_id in self.decoding else self._count_room
         count(entry, -1)
         entry.output_tokens = output_tokens
@@ -170,10 +176,16 @@ class _RankAccount:
         self.estimated_s = math.fsum([entry.prefill_s for entry in prefilling])
         self.remaining_s = math.fsum([entry.remaining_prefill_s for entry in prefilling])
 
+    def waiting_s(self, now_s: float) -> float:
+        """Seconds of prefill ahead at a time."""
+        elapsed_s = now_s - self.settled_at_s
+        left_s = self.remaining_s - elapsed_s if elapsed_s > 0.0 else self.remaining_s
+        floor_s = self.estimated_s * OVERDUE_RATIO
+        return max(floor_s, left_s)
+
     def totals(self, now_s: float) -> RankTotals:
         """Sums at a time, without writing anything."""
-        elapsed_s = max(0.0, now_s - self.settled_at_s)
-        waiting_s = max(self.estimated_s * OVERDUE_RATIO, self.remaining_s - elapsed_s)
+        waiting_s = self.waiting_s(now_s)
         left_ratio = min(1.0, waiting_s / self.estimated_s) if self.estimated_s > 0 else 1.0
         return RankTotals(
             waiting_s=waiting_s,
@@ -190,8 +202,9 @@ class _RankAccount:
 
 def _expect(entry: Reservation, outputs: OutputLengths) -> None:
     """What is still to come of a request, by what is known of answers now."""
-    entry.remaining_output_tokens = outputs.find_remaining_tokens(entry.output_tokens, entry.max_output_tokens)
-    entry.joint_output_tokens = outputs.find_joint_tokens(entry.output_tokens, entry.max_output_tokens)
+    entry.remaining_output_tokens, entry.joint_output_tokens = outputs.find_both_tokens(
+        entry.output_tokens, entry.max_output_tokens
+    )
 
 
 class _Word(msgspec.Struct, frozen=True):
@@ -210,7 +223,7 @@ class Ledger:
         self._fence = Fence()
         self._words: dict[str, _Word] = {}
         self._open: dict[RequestId, Reservation] = {}
-        self._accounts: dict[Target, _RankAccount] = {}
+        self._accounts: dict[Target, RankAccount] = {}
         #: Reservations ever made.
         self.reserved_total = 0
         #: Reservations ever released; the difference is what is open.
@@ -236,6 +249,12 @@ class Ledger:
         """Ranks that have so many open requests of this router, or more. Cost: one look at each rank that has any."""
         accounts = self._accounts.items()
         return frozenset(target for target, each in accounts if len(each.prefilling) + len(each.decoding) >= requests)
+
+    def waiting_s(self, target: Target, now_s: float) -> float:
+        """Of these, the seconds of prefill ahead."""
+        account = self._accounts.get(target)
+        own_s = 0.0 if account is None else account.waiting_s(now_s)
+        return _add_waits_s(own_s, target, self._words.values(), now_s) if self._words else own_s
 
     def idle_at_s(self, target: Target) -> float | None:
         """The earliest that the work ahead on a rank can be done; None where there is none."""
@@ -277,7 +296,7 @@ class Ledger:
         """Charges a request to its rank; False, and nothing done, when it is charged already."""
         if reservation.request_id in self._open:
             return False
-        account = self._accounts.setdefault(reservation.target, _RankAccount())
+        account = self._accounts.setdefault(reservation.target, RankAccount())
         account.settle(reservation.reserved_at_s)
         self._open[reservation.request_id] = reservation
         _expect(reservation, self.outputs)
@@ -338,61 +357,26 @@ class Ledger:
         check_ledger(self._open, self._accounts, open_total=self.reserved_total - self.released_total)
 
 
-def check_ledger(
-    reservations: dict[RequestId, Reservation], accounts: dict[Target, _RankAccount], *, open_total: int
-) -> None:
-    """Raises AssertionError unless every open reservation stands in exactly one account and no sum is negative."""
-    problems = []
-    if open_total != len(reservations):
-        problems.append(f"{open_total} reservations should be open, {len(reservations)} are")
-    standing = [name for account in accounts.values() for name in (*account.prefilling, *account.decoding)]
-    if sorted(standing) != sorted(reservations):
-        problems.append(f"accounts hold {sorted(standing)}, open are {sorted(reservations)}")
-    for target, account in accounts.items():
-        entries = [*account.prefilling.values(), *account.decoding.values()]
-        if not entries:
-            problems.append(f"{target} has an account and nothing in it")
-        if any(entry.target != target for entry in entries):
-            problems.append(f"{target} is charged for another rank's request")
-        problems += _find_wrong_sums(target, account)
-    if problems:
-        raise AssertionError("; ".join(problems))
-
-
-def _find_wrong_sums(target: Target, account: _RankAccount) -> list[str]:
-    prefilling, decoding = account.prefilling.values(), account.decoding.values()
-    expected = {
-        "uncached_tokens": sum(entry.uncached_tokens for entry in prefilling),
-        "remaining_output_tokens": sum(entry.remaining_output_tokens for entry in decoding),
-        "context_tokens": sum(entry.context_tokens for entry in decoding),
-        "open_tokens": sum(entry.room_tokens for entry in (*prefilling, *decoding)),
-        "joint_output_tokens": sum(entry.joint_output_tokens for entry in (*prefilling, *decoding)),
-        "joint_context_tokens": sum(
-            entry.joint_output_tokens * entry.context_tokens for entry in (*prefilling, *decoding)
-        ),
-    }
-    wrong = [
-        f"{target}: {name} is {getattr(account, name)}, not {sum_}"
-        for name, sum_ in expected.items()
-        if getattr(account, name) != sum_
-    ]
-    if min(account.estimated_s, account.remaining_s, *expected.values()) < 0:
-        wrong.append(f"{target} has a negative sum")
-    return wrong
-
-
 def _to_partial(target: Target, totals: RankTotals) -> RankPartial:
     return RankPartial(target=target, **{name: getattr(totals, name) for name in RankTotals.__struct_fields__})
 
 
 def _add_words(own: RankTotals, target: Target, words: Iterable[_Word], now_s: float) -> RankTotals:
-    """Sums with those of other routers, whose prefills went on since they told of them."""
+    """Sums with those of other routers."""
     sums = {name: getattr(own, name) for name in RankTotals.__struct_fields__}
     for word in words:
         partial = word.ranks.get(target)
-        if partial is None:
-            continue
-        for name in sums:
+        for name in sums if partial is not None else ():
             sums[name] += getattr(partial, name)
-        sums["waiting_s"] -= min(partial.waiting_s, max(0.0, now_s - word.told_at_s))
+    sums["waiting_s"] = _add_waits_s(own.waiting_s, target, words, now_s)
     return RankTotals(**sums)
+
+
+def _add_waits_s(own_s: float, target: Target, words: Iterable[_Word], now_s: float) -> float:
+    """Seconds of prefill ahead with those of other routers, whose prefills went on since they told of them."""
+    for word in words:
+        partial = word.ranks.get(target)
+        if partial is not None:
+            own_s += partial.waiting_s
+            own_s -= min(partial.waiting_s, max(0.0, now_s - word.told_at_s))
+    return own_s

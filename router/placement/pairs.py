@@ -36,9 +36,7 @@ from wire.ids import Target
 class JointChooser:
     """Asks one policy for a rank or a pair."""
 
-    def __init__(
-        self, whole: Chooser, standings: Standings, fleet: Fleet, *, seed: int, few_groups: int | None
-    ) -> None:
+    def __init__(self, whole: Chooser, standings: Standings, fleet: Fleet, *, seed: int, few_ranks: int | None) -> None:
         """Take what is asked.
 
         Args:
@@ -46,12 +44,12 @@ class JointChooser:
             standings: Views of all ranks.
             fleet: Their facts.
             seed: Of ties.
-            few_groups: As of `Shortlist`; None looks at every rank.
+            few_ranks: As of `Shortlist`; None looks at every rank.
         """
         self.whole = whole
         self.policy = whole.policy
         self._seed = seed
-        self._pairs = _make_pairs(whole.policy, standings, fleet, seed=seed, few_groups=few_groups)
+        self._pairs = _make_pairs(whole.policy, standings, fleet, seed=seed, few_ranks=few_ranks)
 
     def answer(self, question: Question, candidates: Candidates) -> Answer:
         """The choice; never raises, there is at least one rank or pair."""
@@ -66,8 +64,7 @@ class JointChooser:
 
     def _draw(self, question: Question, candidates: Candidates) -> Candidates:
         """Whole ranks or pairs, where the policy's figures cannot be compared: as often as there are ranks of each."""
-        targets = [target for pool in question.pools for target in pool.targets if target not in question.excluded]
-        drawn = pick_by_hash(f"{question.query.request_id}\0kind", targets, self._seed)
+        drawn = pick_by_hash(f"{question.query.request_id}\0kind", question.find_eligible(), self._seed)
         is_whole = any(drawn in pool.targets for pool in candidates.whole)
         return Candidates(whole=candidates.whole) if is_whole else Candidates(legs=candidates.legs)
 
@@ -86,7 +83,7 @@ class _PairChooser:
     """Pairs by their cost in seconds."""
 
     def __init__(
-        self, policy: CacheAffinity, standings: Standings, fleet: Fleet, *, seed: int, few_groups: int | None
+        self, policy: CacheAffinity, standings: Standings, fleet: Fleet, *, seed: int, few_ranks: int | None
     ) -> None:
         self._policy = PairPolicy(policy.weights, policy.coefficients)
         self._standings = standings
@@ -94,8 +91,8 @@ class _PairChooser:
         self._seed = seed
         self._prefills, self._decodes = (
             None
-            if few_groups is None
-            else Shortlist(_keep_terms(policy, terms), standings, seed=seed, few_groups=few_groups)
+            if few_ranks is None
+            else Shortlist(_keep_terms(policy, terms), standings, seed=seed, few_ranks=few_ranks)
             for terms in (PREFILL_TERMS, DECODE_TERMS)
         )
 
@@ -116,8 +113,7 @@ class _PairChooser:
         for pool in pools:
             leg = msgspec.structs.replace(question, pools=(pool,))
             if shortlist is None or leg.eligible_count <= FEW_RANKS:
-                targets = (target for target in pool.targets if target not in question.excluded)
-                views += [leg.view(self._standings, target) for target in targets]
+                views += [leg.view(self._standings, target) for target in leg.find_eligible()]
             else:
                 views += self._find_few(shortlist, leg)
         return views
@@ -154,10 +150,10 @@ class _LegChooser:
 
 
 def _make_pairs(
-    policy: Policy, standings: Standings, fleet: Fleet, *, seed: int, few_groups: int | None
+    policy: Policy, standings: Standings, fleet: Fleet, *, seed: int, few_ranks: int | None
 ) -> _PairChooser | _LegChooser:
     if isinstance(policy, CacheAffinity):
-        return _PairChooser(policy, standings, fleet, seed=seed, few_groups=few_groups)
+        return _PairChooser(policy, standings, fleet, seed=seed, few_ranks=few_ranks)
     return _LegChooser(policy, standings, seed=seed)
 
 

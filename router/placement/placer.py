@@ -97,9 +97,9 @@ class Placer:
         self._books.change_policy(policy.coefficients)
 
     def _ask_with(self, policy: Policy, *, is_exhaustive: bool) -> JointChooser:
-        standings, seed, few = self._books.standings, self._seed, self._settings.few_groups
-        whole = Chooser(policy, standings, seed=seed, is_exhaustive=is_exhaustive, few_groups=few)
-        return JointChooser(whole, standings, self.fleet, seed=seed, few_groups=None if is_exhaustive else few)
+        standings, seed, few = self._books.standings, self._seed, self._settings.few_ranks
+        whole = Chooser(policy, standings, seed=seed, is_exhaustive=is_exhaustive, few_ranks=few)
+        return JointChooser(whole, standings, self.fleet, seed=seed, few_ranks=None if is_exhaustive else few)
 
     @property
     def policy(self) -> Policy:

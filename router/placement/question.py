@@ -15,7 +15,7 @@ from router.placement.live import LiveSession
 from router.placement.residency import Expected
 from router.placement.standings import Pool, Standings
 from router.placement.stimuli import RequestArrived
-from router.placement.views import NO_OVERLAP, Overlap, bound_overlap
+from router.placement.views import NO_OVERLAP, Overlap, ViewNote, bound_overlap
 from router.policy.base import HotHead, PlacementQuery, RankView
 from wire.ids import Target
 
@@ -82,6 +82,13 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
                 return max(most, tokens)
         return most
 
+    def find_held(self) -> dict[Target, int]:
+        """Tokens that each rank may hold at most, for those that may hold some."""
+        held = dict(self.expected.spell_out())
+        for target, tokens in self.confirmed.items():
+            held[target] = max(tokens, held.get(target, 0))
+        return held
+
     def find_holders(self) -> "Holders":
         """Ranks that hold some of the prompt: all of them, unless that is most of the fleet."""
         confirmed, expected, rest_tokens = self.confirmed, self.expected.find_most(MAX_HOLDERS), 0
@@ -89,9 +96,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             confirmed = dict(nlargest(MAX_HOLDERS, confirmed.items(), key=itemgetter(1)))
         others: dict[Target, int] = {}
         if 2 * (len(self.confirmed) + len(self.expected)) <= self.eligible_count:
-            others = dict(self.expected.spell_out())
-            for target, tokens in self.confirmed.items():
-                others[target] = max(tokens, others.get(target, 0))
+            others = self.find_held()
         else:
             if len(self.confirmed) > MAX_HOLDERS:
                 rest_tokens = max(0, min(confirmed.values()))
@@ -104,7 +109,16 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def view(self, standings: Standings, target: Target) -> RankView:
         """A rank as the policy sees it for this request."""
-        return standings.view(target, self.find_overlap(target), self.options.get(target, ()))
+        return self.note(standings, target).view()
+
+    def note(self, standings: Standings, target: Target) -> ViewNote:
+        """The same, not put together yet."""
+        return standings.note(target, self.find_overlap(target), self.options.get(target, ()))
+
+    def find_eligible(self) -> list[Target]:
+        """Every rank that may be chosen."""
+        excluded = self.excluded
+        return [target for pool in self.pools for target in pool.targets if target not in excluded]
 
 
 class Inquiry:

@@ -34,8 +34,8 @@ class PlacerSettings(msgspec.Struct, frozen=True, kw_only=True):
     learn_pace: bool = True
     #: Look at every rank at each decision, though most could be passed over; the choice is the same.
     is_exhaustive: bool = False
-    #: Groups of ranks that look alike up to which all are glanced at, since to keep them in order would cost more.
-    few_groups: int = 128
+    #: Ranks up to which all are glanced at, each by itself, since to keep them in order would cost more.
+    few_ranks: int = 128
     #: Clock by which a second policy is kept to its share of the time; None lets it judge every request.
     shadow_timer: Callable[[], float] | None = None
     #: What workers may have at once.

@@ -1,11 +1,11 @@
 """Which ranks of a large fleet a policy has to look at: those that could win, and no more.
 
-Looked at is the session's home. Where others may cost as little they are glanced at (`router.policy.glance`): those
-that hold most of the prompt each by itself, the others by groups that look alike, from the cheapest on until none that
-follows can cost as little as the best, the tie window included. Looked at again, term by term, are those that may be
-the best, and of those that may be tied with it the one that wins. The choice is the one that looking at every rank
-gives, to the last bit: one is left out only by a lower bound, or because it loses the tie
-(`tests/models/test_shortlist_model.py`).
+Looked at is the session's home. Where others may cost as little they are glanced at (`router.policy.glance`), in a
+small fleet each by itself; in a large one those that hold most of the prompt, and the others by groups that look alike,
+from the cheapest on until none that follows can cost as little as the best, the tie window included. Looked at again,
+term by term, are those that may be the best, and of those that may be tied with it the one that wins. The choice is the
+one that looking at every rank gives, to the last bit: one is left out only by a lower bound, or because it loses the
+tie (`tests/models/test_shortlist_model.py`).
 """
 
 import math
@@ -18,8 +18,9 @@ import msgspec
 
 from router.placement.groups import Group, RankGroups
 from router.placement.question import Question
+from router.placement.sketches import RankSketches
 from router.placement.standings import Standings
-from router.policy.base import Choice, PlacementQuery, Policy, RankView
+from router.policy.base import Choice, CostTable, PlacementQuery, Policy, RankView
 from router.policy.glance import Sketch, Stakes, glance_s
 from router.policy.ties import find_window_s, pick_hashed, weigh_targets
 from wire.ids import Target
@@ -47,6 +48,10 @@ class BoundedPolicy(Policy, Protocol):
         self, query: PlacementQuery, ranks: Sequence[RankView], rows: Sequence[Sequence[float]], seed: int
     ) -> Choice:
         """As `choose`, where `weigh` was asked of each rank already."""
+        ...
+
+    def tabulate(self, query: PlacementQuery, ranks: Sequence[RankView]) -> CostTable:
+        """What each rank costs, as `choose` compares it."""
         ...
 
     def sketch(self, rank: RankView) -> Sketch:
@@ -104,25 +109,32 @@ class Shortlist:
         policy: Whose costs count.
         standings: Views and groups.
         seed: Of ties.
-        few_groups: So many groups of ranks that look alike are all glanced at.
+        few_ranks: So many ranks are all glanced at, each by itself.
     """
 
-    def __init__(self, policy: BoundedPolicy, standings: Standings, *, seed: int, few_groups: int) -> None:
+    def __init__(self, policy: BoundedPolicy, standings: Standings, *, seed: int, few_ranks: int) -> None:
         self._policy = policy
         self._standings = standings
         self._seed = seed
-        self._few_groups = few_groups
+        self._few_ranks = few_ranks
 
     def find(self, question: Question) -> Found:
         """Views to choose from; of all ranks where some cost is no number."""
-        search = _Search(self._policy, self._standings, question, seed=self._seed, few_groups=self._few_groups)
+        search = _Search(self._policy, self._standings, question, seed=self._seed)
         try:
             search.look_at_special()
             if search.can_be_elsewhere():
-                search.look_elsewhere(self._find_groups(question))
+                if question.eligible_count <= self._few_ranks:
+                    search.look_at_each(self._find_sketches(question))
+                else:
+                    search.look_elsewhere(self._find_groups(question))
         except NoNumberError:
             return Found(search.find_all(), [], {})
         return search.found
+
+    def _find_sketches(self, question: Question) -> list[RankSketches]:
+        policy, find = self._policy, self._standings.find_sketches
+        return [find(pool, id(self), sketch=policy.sketch) for pool in question.pools]
 
     def _find_groups(self, question: Question) -> list[RankGroups]:
         policy, find = self._policy, self._standings.find_groups
@@ -133,15 +145,12 @@ class Shortlist:
 class _Search:
     """One search, with the best cost so far."""
 
-    def __init__(
-        self, policy: BoundedPolicy, standings: Standings, question: Question, *, seed: int, few_groups: int
-    ) -> None:
+    def __init__(self, policy: BoundedPolicy, standings: Standings, question: Question, *, seed: int) -> None:
         self._policy = policy
         self._standings = standings
         self._question = question
         self._query = question.query
         self._seed = seed
-        self._few_groups = few_groups
         #: Costs above this neither win nor tie.
         self._bound_s = _INFINITE
         self._best_s = _INFINITE
@@ -170,29 +179,48 @@ class _Search:
             raise NoNumberError
         return least_s <= self._bound_s
 
+    def look_at_each(self, pools: Sequence[RankSketches]) -> None:
+        """All other ranks, each by itself, from what is the cheapest at a glance on."""
+        self._credit_s = self._policy.most_credit_s(self._query)
+        entries = [entry for sketches in pools for entry in self._glance_at_each(sketches)]
+        entries.sort(key=itemgetter(0))
+        self._break_tie(self._look_at_cheapest(entries))
+
+    def _glance_at_each(self, sketches: RankSketches) -> Iterator[_Entry]:
+        """Ranks with what each costs at least; without those that cost too much by their prefill alone."""
+        question, bound_s = self._question, self._bound_s
+        apart, held = self._apart | question.excluded, question.find_held()
+        glance_at, least = self._glance_at, self._find_stakes(0)
+        dear_s = bound_s + self._credit_s
+        for target, (sketch, idle_at_s, members) in sketches.rows.items():
+            if target in apart:
+                continue
+            stakes = self._find_stakes(held[target]) if target in held else least
+            if not stakes.work_s * sketch.work > dear_s:
+                cost_s = glance_at(sketch, idle_at_s, stakes)
+                if cost_s <= bound_s:
+                    yield cost_s, members
+
     def look_elsewhere(self, pools: Sequence[RankGroups]) -> None:
         """Other ranks, from what is the cheapest at a glance on."""
         self._credit_s = self._policy.most_credit_s(self._query)
-        if sum(map(len, pools)) <= self._few_groups:
-            entries = [entry for groups in pools for group in groups for entry in self._glance_at_parts(group)]
-        else:
-            holders = self._question.find_holders()
-            # Those that hold most come first: the best of them tells how far to go.
-            most = {target: tokens for target, tokens in holders.most.items() if target not in self._apart}
-            entries = sorted(self._glance_at_holders(most, pools), key=itemgetter(0))
-            if entries:
-                self._look_at_one(entries.pop(0))
-            others = {target: tokens for target, tokens in holders.others.items() if target not in self._apart}
-            self._apart.update(holders.most, others)
-            entries += self._walk_groups(pools, holders.rest_tokens)
-            entries += self._glance_at_holders(others, pools)
+        holders = self._question.find_holders()
+        # Those that hold most come first: the best of them tells how far to go.
+        most = {target: tokens for target, tokens in holders.most.items() if target not in self._apart}
+        entries = sorted(self._glance_at_holders(most, pools), key=itemgetter(0))
+        if entries:
+            self._look_at_one(entries.pop(0))
+        others = {target: tokens for target, tokens in holders.others.items() if target not in self._apart}
+        self._apart.update(holders.most, others)
+        entries += self._walk_groups(pools, holders.rest_tokens)
+        entries += self._glance_at_holders(others, pools)
         entries.sort(key=itemgetter(0))
         self._break_tie(self._look_at_cheapest(entries))
 
     def _glance_at_parts(self, group: Group) -> Iterator[_Entry]:
         """A group, by what its members hold of the prompt."""
         for tokens, members in self._split(group):
-            yield self._glance_at(group, self._find_stakes(tokens)), members
+            yield self._glance_at(group.sketch, group.idle_at_s, self._find_stakes(tokens)), members
 
     def _glance_at_holders(self, holders: Mapping[Target, int], pools: Sequence[RankGroups]) -> Iterator[_Entry]:
         """Holders with what each costs at least; without those that cost too much by their prefill alone."""
@@ -204,7 +232,8 @@ class _Search:
                 if group is None or target in excluded:
                     continue
                 if not work_s[tokens] * group.sketch.work > self._bound_s + self._credit_s:
-                    yield self._glance_at(group, self._find_stakes(tokens)), {target: group.members[target]}
+                    cost_s = self._glance_at(group.sketch, group.idle_at_s, self._find_stakes(tokens))
+                    yield cost_s, {target: group.members[target]}
 
     def _find_stakes(self, tokens: int) -> Stakes:
         """The query in numbers, where at most so much of its prompt lies on a rank."""
@@ -213,11 +242,11 @@ class _Search:
             stakes = self._stakes[tokens] = self._policy.stakes(self._query, tokens)
         return stakes
 
-    def _glance_at(self, group: Group, stakes: Stakes) -> float:
-        """What a group costs at least."""
-        cost_s = glance_s(stakes, group.sketch) - self._credit_s
-        if group.idle_at_s is not None:
-            cost_s += self._policy.wait_weight * max(0.0, group.idle_at_s - self._question.now_s)
+    def _glance_at(self, sketch: Sketch, idle_at_s: float | None, stakes: Stakes) -> float:
+        """What a rank costs at least."""
+        cost_s = glance_s(stakes, sketch) - self._credit_s
+        if idle_at_s is not None and idle_at_s > self._question.now_s:
+            cost_s += self._policy.wait_weight * (idle_at_s - self._question.now_s)
         if not cost_s < _INFINITE:
             raise NoNumberError
         return cost_s
@@ -229,7 +258,7 @@ class _Search:
             if floor_s > self._bound_s:
                 break
             # One look tells more than two, unless there are many to be told apart.
-            if len(group.members) > 1 and self._glance_at(group, stakes) > self._bound_s:
+            if len(group.members) > 1 and self._glance_at(group.sketch, group.idle_at_s, stakes) > self._bound_s:
                 continue
             for entry in self._glance_at_parts(group):
                 if entry[0] > self._bound_s:
@@ -333,6 +362,4 @@ class _Search:
 
     def find_all(self) -> list[RankView]:
         """Every rank that may be chosen."""
-        question = self._question
-        targets = (target for pool in question.pools for target in pool.targets if target not in question.excluded)
-        return [question.view(self._standings, target) for target in targets]
+        return [self._question.view(self._standings, target) for target in self._question.find_eligible()]

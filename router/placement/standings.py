@@ -18,13 +18,14 @@ from router.fleet.view import Fleet, Rank
 from router.placement.groups import RankGroups
 from router.placement.ledger import Ledger
 from router.placement.live import LiveSessions
+from router.placement.sketches import RankSketches
 from router.placement.views import (
     NO_OVERLAP,
     REPORT_TTL_S,
     ForeignLoad,
     Overlap,
+    ViewNote,
     build_view,
-    complete_view,
     find_foreign_load,
 )
 from router.policy.base import RankView
@@ -54,11 +55,15 @@ class Pool:
         self.targets: dict[Target, None] = {}
         #: By who asked for them: each policy has costs of its own.
         self.groups: dict[int, RankGroups] = {}
+        #: The same for ranks that are glanced at one by one.
+        self.sketches: dict[int, RankSketches] = {}
 
     def touch(self, target: Target) -> None:
         """A rank looks different, came or went."""
         for groups in self.groups.values():
             groups.touch(target)
+        for sketches in self.sketches.values():
+            sketches.touch(target)
 
 
 class Standings:
@@ -106,6 +111,7 @@ class Standings:
         self._dirty.update(dict.fromkeys(self._views, self._now_s))
         for pool in self._all_pools():
             pool.groups.clear()
+            pool.sketches.clear()
 
     def change_fleet(self, vanished: Iterable[Target]) -> None:
         """Facts of any rank may have changed."""
@@ -198,14 +204,16 @@ class Standings:
 
     def view(self, target: Target, overlap: Overlap = NO_OVERLAP, options: tuple[ReuseOption, ...] = ()) -> RankView:
         """A rank as it stands at the last `refresh`, with what lies there of one prompt."""
+        return self.note(target, overlap, options).view()
+
+    def note(self, target: Target, overlap: Overlap = NO_OVERLAP, options: tuple[ReuseOption, ...] = ()) -> ViewNote:
+        """The same, not put together yet."""
         if target in self._dirty:
             self._renew(target)
         rank = self._fleet.find(target)
         foreign_s = 0.0 if rank is None or rank.report is None else self._find_foreign(rank).wait_s
-        own_s = self._ledger.totals(target, self._now_s).waiting_s
-        return complete_view(
-            self._views[target], overlap=overlap, own_wait_s=own_s, foreign_wait_s=foreign_s, options=options
-        )
+        own_s = self._ledger.waiting_s(target, self._now_s)
+        return ViewNote(self._views[target], overlap, own_s, foreign_s, options)
 
     def find_groups(
         self, pool: Pool, asker: int, *, sketch: Callable[[RankView], Sketch], wait_weight: float
@@ -221,6 +229,17 @@ class Standings:
         groups.refresh()
         return groups
 
+    def find_sketches(self, pool: Pool, asker: int, *, sketch: Callable[[RankView], Sketch]) -> RankSketches:
+        """The ranks of a pool in numbers for one of the policies, up to date."""
+        self._renew_all()
+        sketches = pool.sketches.get(asker)
+        if sketches is None:
+            sketches = pool.sketches[asker] = RankSketches(find=self._find_in_pool(pool), sketch=sketch)
+            for target in pool.targets:
+                sketches.touch(target)
+        sketches.refresh()
+        return sketches
+
     @property
     def least_prefill_ratio(self) -> float:
         """Pace of the fastest worker, relative to the fleet."""
@@ -235,6 +254,8 @@ class Standings:
         for pool in self._all_pools():
             for groups in pool.groups.values():
                 groups.check_invariants()
+            for sketches in pool.sketches.values():
+                sketches.check_invariants()
 
     def _find_in_pool(self, pool: Pool) -> Callable[[Target], tuple[RankView, float | None] | None]:
         def find(target: Target) -> tuple[RankView, float | None] | None:

@@ -3,7 +3,7 @@
 from router.placement.chooser import Answer
 from router.placement.decision import Decision
 from router.placement.eligible import Eligible
-from router.placement.explain import explain_choice
+from router.placement.explain import Telling
 from router.placement.homes import Home
 from router.placement.instructions import REFUSALS, RejectReason
 from router.placement.pairs import JointChooser
@@ -20,12 +20,12 @@ def tell_choice(
     query, choice, view = question.query, answer.choice, answer.view
     reused = view if answer.prefill is None else answer.prefill
     unused_home = home.target if home is not None and query.home is None else None
-    reason = explain_choice(
-        query,
-        choice,
+    telling = Telling(
+        query=query,
+        choice=choice,
         eligible_count=question.eligible_count,
         unused_home=unused_home,
-        can_go_home=question.allows(unused_home),
+        can_go_home=unused_home is not None and question.allows(unused_home),
         is_failing=unused_home in eligible.doubted,
         is_pinned=arrival.pin is not None,
     )
@@ -42,9 +42,10 @@ def tell_choice(
         hoped_cached_tokens=reused.usable_overlap_tokens - reused.overlap_tokens,
         predicted_ttft_s=chooser.ttft_s(query, answer),
         eligible_count=question.eligible_count,
-        reason=reason,
+        telling=telling,
         credit="approximate" if reused.target in arrival.approximate else arrival.credit,
         costs=choice.costs,
+        sheet=answer.sheet,
     )
 
 
@@ -59,5 +60,5 @@ def tell_refusal(policy: Policy, arrival: RequestArrived, reason: RejectReason) 
         prompt_tokens=bound_tokens(arrival.prompt_tokens),
         target=None,
         predicted_cached_tokens=0,
-        reason=REFUSALS[reason],
+        telling=REFUSALS[reason],
     )

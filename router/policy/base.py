@@ -155,8 +155,8 @@ class CostTable(msgspec.Struct, frozen=True):
     predicted_overlap_tokens: "array[int]"
     #: Names of the terms, in the order of `terms_s`.
     term_names: tuple[str, ...]
-    #: Seconds by term, weights applied, each a column over the candidates.
-    terms_s: "tuple[array[float], ...]"
+    #: Seconds by term, weights applied, one candidate after the other.
+    terms_s: "array[float]"
     totals_s: "array[float]"
     #: Of the candidates that have any.
     options: dict[Target, tuple[ReuseOption, ...]] = {}
@@ -168,11 +168,12 @@ class CostTable(msgspec.Struct, frozen=True):
 
     def candidate(self, place: int) -> CandidateCost:
         """One row."""
-        target = self.targets[place]
+        target, width = self.targets[place], len(self.term_names)
+        terms_s = self.terms_s[place * width : (place + 1) * width]
         return CandidateCost(
             target,
             self.overlap_tokens[place],
-            {name: column[place] for name, column in zip(self.term_names, self.terms_s, strict=True)},
+            dict(zip(self.term_names, terms_s, strict=True)),
             self.totals_s[place],
             target == self.home,
             self.predicted_overlap_tokens[place],
@@ -191,16 +192,16 @@ def build_table(
     totals_s: Iterable[float],
     *,
     term_names: tuple[str, ...] = (),
-    terms_s: "tuple[array[float], ...]" = (),
+    terms_s: Iterable[float] = (),
 ) -> CostTable:
     """A table over the ranks; without terms for policies that have none."""
     return CostTable(
-        tuple(rank.target for rank in ranks),
+        tuple([rank.target for rank in ranks]),
         query.home,
         array("q", [rank.overlap_tokens for rank in ranks]),
         array("q", [rank.predicted_overlap_tokens for rank in ranks]),
         term_names,
-        terms_s,
+        array("d", terms_s),
         array("d", totals_s),
         {rank.target: rank.options for rank in ranks if rank.options},
     )

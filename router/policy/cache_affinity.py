@@ -7,12 +7,13 @@ there costs more than computing its prompt anew elsewhere.
 import math
 from array import array
 from collections.abc import Sequence
+from itertools import chain
 from typing import Protocol
 
 from router.config_policy import Coefficients, PolicyName, PolicyWeights
 from router.policy.admission import AdmissionTerm
 from router.policy.balance import BalanceTerm
-from router.policy.base import Choice, PlacementQuery, RankView, build_table
+from router.policy.base import Choice, CostTable, PlacementQuery, RankView, build_table
 from router.policy.decode import DecodeTerm
 from router.policy.glance import Glance, Sketch, Stakes
 from router.policy.prefill import prefill_s
@@ -72,16 +73,25 @@ class CacheAffinity:
         self, query: PlacementQuery, ranks: Sequence[RankView], rows: Sequence[Sequence[float]], seed: int
     ) -> Choice:
         """The same where the costs of each rank are reckoned already."""
-        notes: list[str] = []
-        if not all(map(math.isfinite, map(sum, rows))):
-            rows, notes = self._neutralise(rows, ranks)
-        columns = tuple(array("d", column) for column in zip(*rows, strict=True))
-        costs = build_table(query, ranks, map(math.fsum, rows), term_names=self._term_names, terms_s=columns)
+        costs, notes = self._tabulate(query, ranks, rows)
         if len(ranks) == 1:
             return Choice(target=ranks[0].target, costs=costs, notes=tuple(notes))
         tied = [costs.targets[place] for place in find_tied(costs.totals_s)]
         target = break_tie(tied, query, seed)
         return Choice(target=target, costs=costs, tied_count=len(tied), notes=tuple(notes))
+
+    def tabulate(self, query: PlacementQuery, ranks: Sequence[RankView]) -> CostTable:
+        """What each rank costs, as `choose` compares it."""
+        return self._tabulate(query, ranks, [self.weigh(query, rank) for rank in ranks])[0]
+
+    def _tabulate(
+        self, query: PlacementQuery, ranks: Sequence[RankView], rows: Sequence[Sequence[float]]
+    ) -> tuple[CostTable, list[str]]:
+        notes: list[str] = []
+        if not all(map(math.isfinite, map(sum, rows))):
+            rows, notes = self._neutralise(rows, ranks)
+        totals_s, terms_s = map(math.fsum, rows), chain.from_iterable(rows)
+        return build_table(query, ranks, totals_s, term_names=self._term_names, terms_s=terms_s), notes
 
     def _neutralise(
         self, rows: Sequence[Sequence[float]], ranks: Sequence[RankView]

@@ -137,7 +137,7 @@ def build_pair_table(pairs: Sequence[PairCost], prefills: Mapping[Target, RankVi
         array("q", [view.overlap_tokens for view in views]),
         array("q", [view.predicted_overlap_tokens for view in views]),
         names,
-        tuple(array("d", [pair.terms[name] for pair in pairs]) for name in names),
+        array("d", [pair.terms[name] for pair in pairs for name in names]),
         array("d", [pair.total_s for pair in pairs]),
         prefills=tuple(pair.prefill for pair in pairs),
     )

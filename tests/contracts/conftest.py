@@ -1,6 +1,9 @@
-"""Kinds of index that the suites run over, and what each must declare for a test to be asked of it."""
+"""What the suites run over: kinds of index, each asked only for what it declares, and event loops."""
+
+import asyncio
 
 import pytest
+import uvloop
 
 from prefix_index import NaivePrefixIndex
 from prefix_index.base import FEATURES
@@ -37,3 +40,8 @@ dumps = feature("dump")
 caps = feature("caps")
 components = feature("components")
 generations = feature("generations")
+
+
+def pytest_asyncio_loop_factories(config, item):
+    """Contracts hold on the event loop of production and on the one that Python brings."""
+    return {"uvloop": uvloop.new_event_loop, "asyncio": asyncio.SelectorEventLoop}

@@ -166,10 +166,8 @@ async def test_sockets_to_engines_do_not_wait_to_fill_packets(wire_client, engin
 
     engine.script = script
     await wire_client.chat(stream=True)
-    session = wire_client.router._upstream.inner._session
-    sockets = [
-        entry[0].transport.get_extra_info("socket") for pool in session.connector._conns.values() for entry in pool
-    ]
+    origins = wire_client.router._upstream.inner._origins.values()
+    sockets = [each._transport.get_extra_info("socket") for origin in origins for each in origin.idle]
     assert sockets
     assert all(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in sockets)
 

@@ -10,61 +10,75 @@ from kernels.paged_rows import PagedRows
 HEADS, DIM = 3, 5
 
 
-def make_pools(pages=9, page_tokens=4, dtype=torch.float32):
-    shape = (pages, page_tokens, HEADS, DIM)
-    return torch.full(shape, -1.0, dtype=dtype), torch.full(shape, -2.0, dtype=dtype)
+def make_pools(pages=9, page_tokens=4, dtype=torch.float32, device="cpu", dim=DIM):
+    shape = (pages, page_tokens, HEADS, dim)
+    return tuple(torch.full(shape, one, dtype=dtype, device=device) for one in (-1.0, -2.0))
 
 
-def make_tokens(tokens, dtype=torch.float32):
+def make_tokens(tokens, device="cpu", dim=DIM, dtype=torch.float32):
     """Every token filled with its own number, so that a shifted slot is visible."""
-    keys = torch.arange(1, tokens + 1, dtype=dtype)[:, None, None].expand(tokens, HEADS, DIM).contiguous()
+    keys = torch.arange(1, tokens + 1, dtype=dtype)[:, None, None].expand(tokens, HEADS, dim).contiguous().to(device)
     return keys, keys + 0.5
 
 
 @pytest.mark.parametrize("page_tokens", [1, 3, 4, 7])
 @pytest.mark.parametrize(("starts", "counts"), [([0], [1]), ([5], [6]), ([0, 3, 2], [4, 1, 7]), ([2, 0], [0, 3])])
-def test_every_token_lands_in_its_slot_and_no_other_slot_changes(page_tokens, starts, counts):
+@pytest.mark.parametrize("dim", [DIM, 16])
+def test_every_token_lands_in_its_slot_and_no_other_slot_changes(device, dim, page_tokens, starts, counts):
     needed = [-(-(start + count) // page_tokens) for start, count in zip(starts, counts, strict=True)]
     numbers = iter(torch.randperm(sum(needed) + 2, generator=torch.Generator().manual_seed(1)).tolist())
     pages = [[next(numbers) for _ in range(count)] for count in needed]
-    key_pool, value_pool = make_pools(sum(needed) + 2, page_tokens)
+    key_pool, value_pool = make_pools(sum(needed) + 2, page_tokens, device=device, dim=dim)
     expected_keys, expected_values = key_pool.clone(), value_pool.clone()
-    keys, values = make_tokens(sum(counts))
+    keys, values = make_tokens(sum(counts), device, dim)
     token = 0
     for row, (start, count) in enumerate(zip(starts, counts, strict=True)):
         for position in range(start, start + count):
             place = pages[row][position // page_tokens], position % page_tokens
             expected_keys[place], expected_values[place] = keys[token], values[token]
             token += 1
-    rows = PagedRows.of(pages, starts, counts, page_tokens=page_tokens)
+    rows = PagedRows.of(pages, starts, counts, page_tokens=page_tokens, device=device)
     paged_append(keys, values, key_pool, value_pool, rows.slots)
     assert torch.equal(key_pool, expected_keys)
     assert torch.equal(value_pool, expected_values)
 
 
-def test_a_token_without_a_slot_is_skipped():
-    key_pool, value_pool = make_pools()
-    keys, values = make_tokens(3)
-    paged_append(keys, values, key_pool, value_pool, torch.tensor([5, -1, 0], dtype=torch.int32))
+def test_a_token_without_a_slot_is_skipped(device):
+    key_pool, value_pool = make_pools(device=device)
+    keys, values = make_tokens(3, device)
+    paged_append(keys, values, key_pool, value_pool, torch.tensor([5, -1, 0], dtype=torch.int32, device=device))
     assert torch.equal(key_pool.flatten(0, 1)[[5, 0]], keys[[0, 2]])
     assert torch.equal(value_pool.flatten(0, 1)[[5, 0]], values[[0, 2]])
     assert int((key_pool == -1).sum()) == key_pool.numel() - 2 * HEADS * DIM
 
 
-def test_no_rows_and_empty_rows_write_nothing():
-    key_pool, value_pool = make_pools()
+def test_no_rows_and_empty_rows_write_nothing(device):
+    key_pool, value_pool = make_pools(device=device)
     for rows in (PagedRows.of([], [], [], page_tokens=4), PagedRows.of([[1]], [2], [0], page_tokens=4)):
-        paged_append(*make_tokens(0), key_pool, value_pool, rows.slots)
-    assert torch.equal(key_pool, make_pools()[0])
+        paged_append(*make_tokens(0, device), key_pool, value_pool, rows.slots.to(device))
+    assert torch.equal(key_pool, make_pools(device=device)[0])
+
+
+def test_tokens_may_lie_apart_as_slices_of_one_projection_do(device):
+    key_pool, value_pool = make_pools(device=device)
+    projected = torch.randn(4, 2 * HEADS, DIM, generator=torch.Generator().manual_seed(2)).to(device)
+    keys, values = projected.split(HEADS, dim=1)
+    paged_append(keys, values, key_pool, value_pool, torch.tensor([3, 30, 8, 9], device=device))
+    assert torch.equal(key_pool.flatten(0, 1)[[3, 30, 8, 9]], keys)
+    assert torch.equal(value_pool.flatten(0, 1)[[3, 30, 8, 9]], values)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16])
-def test_a_float8_pool_takes_scaled_values_held_to_the_largest(dtype):
+def test_a_float8_pool_takes_scaled_values_held_to_the_largest(device, dtype):
     chance = torch.Generator().manual_seed(3)
-    keys, values = (torch.randn(2, HEADS, DIM, generator=chance).to(dtype) for _ in range(2))
+    keys, values = (torch.randn(2, HEADS, DIM, generator=chance).to(dtype).to(device) for _ in range(2))
+    if device.type == "cpu":  # the interpreter halves what rounds up to a power of two
+        keys, values = ((rows * 8).round() / 8 for rows in (keys, values))
     keys[0, 0, 0], keys[0, 0, 1] = 6e4, -6e4
-    key_pool, value_pool = (pool.to(torch.float8_e4m3fn) for pool in make_pools())
-    paged_append(keys, values, key_pool, value_pool, torch.tensor([7, 2]), key_scale=0.5, value_scale=2.0)
+    key_pool, value_pool = (pool.to(torch.float8_e4m3fn) for pool in make_pools(device=device))
+    paged_append(
+        keys, values, key_pool, value_pool, torch.tensor([7, 2], device=device), key_scale=0.5, value_scale=2.0
+    )
     stored = key_pool.float().flatten(0, 1)[[7, 2]]
     assert stored[0, 0, :2].tolist() == [448.0, -448.0]
     assert torch.equal(stored[1], (keys[1].float() / 0.5).to(torch.float8_e4m3fn).float())

@@ -61,13 +61,28 @@ class Decoder:
         Returns:
             [wanted, vocabulary], float32.
         """
+        hidden = self.run_layers(token_ids, rows, positions, pool)
+        return torch.addmm(self._bias, _norm(hidden[last]), self._head)
+
+    def run_layers(self, token_ids: Tensor, rows: PagedRows, positions: Tensor, pool: KvPool) -> Tensor:
+        """Compute all rows; write their keys and values; return what the last layer makes of every token.
+
+        Args:
+            token_ids: Of all rows, flat, [tokens], int64.
+            rows: Where the tokens stand and where their pages lie.
+            positions: Position of each token in its sequence, [tokens], int64.
+            pool: Written for these tokens, read for their sequences.
+
+        Returns:
+            [tokens, hidden], float32, not normalized.
+        """
         turns = self._rotary.turns(positions)
         hidden = embedding(token_ids, self._embedding)
         for index, layer in enumerate(self._layers):
             hidden = hidden + self._attend(layer, _norm(hidden), turns, rows, pool.layer(index))
             gate, up = (_norm(hidden) @ layer.gate_up).chunk(2, dim=-1)
             hidden = hidden + (silu(gate) * up) @ layer.down
-        return torch.addmm(self._bias, _norm(hidden[last]), self._head)
+        return hidden
 
     def _attend(
         self, layer: _Layer, hidden: Tensor, turns: tuple[Tensor, Tensor], rows: PagedRows, pools: tuple[Tensor, Tensor]

@@ -11,11 +11,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from engine_shim.engine.server.control_routes import control_router
-from engine_shim.engine.server.errors import ApiError, ClientGone
+from engine_shim.engine.server.embedding_routes import embedding_router
+from engine_shim.engine.server.errors import ApiError, ClientGone, json_response
 from engine_shim.engine.server.generate_routes import generate_router
 from engine_shim.engine.server.info_routes import info_router
+from engine_shim.engine.server.messages_routes import messages_router
+from engine_shim.engine.server.messages_shapes import error_json
 from engine_shim.engine.server.openai_routes import openai_router
 from engine_shim.engine.server.request_ids import RequestIds
+from engine_shim.engine.server.responses_routes import responses_router
 from engine_shim.engine.server.service import EngineService
 from engine_shim.engine.server.token_routes import token_router
 
@@ -36,7 +40,8 @@ def build_app(service: EngineService) -> FastAPI:
             service.stop()
 
     app = FastAPI(title="dovecote engine", docs_url=None, redoc_url=None, openapi_url=None, lifespan=lifespan)
-    for router in (openai_router, generate_router, token_router, info_router, control_router):
+    routers = (openai_router, messages_router, responses_router, embedding_router, generate_router, token_router)
+    for router in (*routers, info_router, control_router):
         app.include_router(router(service))
     app.add_middleware(RequestIds)
     app.add_exception_handler(ApiError, _answer_api_error)
@@ -46,8 +51,10 @@ def build_app(service: EngineService) -> FastAPI:
     return app
 
 
-async def _answer_api_error(_request: Request, error: Exception) -> Response:
+async def _answer_api_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, ApiError)  # noqa: S101  (registered for it)
+    if request.url.path.startswith("/v1/messages"):
+        return json_response(error_json(error), status=error.status)
     return error.response()
 
 

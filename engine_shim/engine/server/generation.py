@@ -1,6 +1,6 @@
 """A generating request from hand-over to answer, whole or streamed, whatever endpoint it came through."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from http import HTTPStatus
 from typing import Protocol
 
@@ -146,7 +146,26 @@ class Generation:
 async def answer_job(
     service: EngineService, request: Request, job: Job, shape: Shape, stream: StreamOptions | None
 ) -> Response:
-    """Run a job and answer with it: as events when `stream` is given, else as one body.
+    """Run a job and answer with it: as events when `stream` is given, else as one body; see `answer_with`."""
+    events = None if stream is None else (lambda generation: generation.events(shape, stream))
+    return await answer_with(service, request, job, shape.body, events)
+
+
+async def answer_with(
+    service: EngineService,
+    request: Request,
+    job: Job,
+    write: Callable[[Sequence[Answer], Usage], object],
+    stream: Callable[[Generation], AsyncIterator[bytes]] | None,
+) -> Response:
+    """Run a job and answer with it.
+
+    Args:
+        service: The engine.
+        request: Whose client is watched.
+        job: What is asked.
+        write: Makes the whole answer.
+        stream: Makes its events instead; None for one body.
 
     Raises:
         ApiError: Before anything was sent.
@@ -159,13 +178,13 @@ async def answer_job(
             await unless_client_leaves(request.receive, generation.complete())
         finally:
             generation.close()
-        return json_response(shape.body(generation.answers, generation.usage), headers=headers)
+        return json_response(write(generation.answers, generation.usage), headers=headers)
     try:
         await unless_client_leaves(request.receive, generation.wait_accepted())
     except BaseException:
         generation.close()
         raise
-    return EventStream(generation.events(shape, stream), headers=headers, close=generation.close)
+    return EventStream(stream(generation), headers=headers, close=generation.close)
 
 
 def _open(service: EngineService, job: Job) -> Generation:

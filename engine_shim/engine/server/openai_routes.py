@@ -9,6 +9,7 @@ from starlette.responses import Response
 
 from engine_shim.engine.server.body import read_body
 from engine_shim.engine.server.errors import bad_request
+from engine_shim.engine.server.forced_call import read_chat_choice
 from engine_shim.engine.server.generation import answer_job
 from engine_shim.engine.server.job import Job
 from engine_shim.engine.server.openai_shapes import ChatShape, CompletionShape, Envelope
@@ -51,7 +52,7 @@ async def _answer_chat(service: EngineService, request: Request, body: ChatReque
     max_tokens = body.max_tokens if body.max_completion_tokens is None else body.max_completion_tokens
     job = _build_job(service, request, body, max_tokens, service.settings.limits.default_chat_tokens)
     job = msgspec.structs.replace(job, prompts=(await service.prompting.encode_chat(prompt),))
-    shape = ChatShape(_envelope(service, body, job), job.prompts)
+    shape = ChatShape(_envelope(service, body, job), job.prompts, read_chat_choice(body.tool_choice, body.tools))
     return await answer_job(service, request, job, shape, _stream_options(body))
 
 

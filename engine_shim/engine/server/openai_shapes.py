@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import msgspec
 
 from engine_shim.engine.server.answer import Answer, Delta, Usage
+from engine_shim.engine.server.forced_call import ForcedCall
 
 Json = dict[str, object]
 
@@ -32,9 +33,11 @@ def usage_json(usage: Usage) -> Json:
 class ChatShape:
     """`chat.completion` and its chunks."""
 
-    def __init__(self, envelope: Envelope, prompts: Sequence[Sequence[int]]) -> None:
+    def __init__(self, envelope: Envelope, prompts: Sequence[Sequence[int]], call: ForcedCall | None = None) -> None:
         self._envelope = envelope
         self._prompts = prompts
+        #: The call of a tool that each answer is; None where they are texts.
+        self._call = call
 
     def body(self, answers: Sequence[Answer], usage: Usage) -> Json:
         """The whole answer."""
@@ -57,7 +60,8 @@ class ChatShape:
 
     def chunk(self, delta: Delta, answer: Answer) -> Json:  # noqa: ARG002  (other shapes send the whole text)
         """One output of one answer."""
-        choice: Json = {"index": delta.index, "delta": {"content": delta.text}, "finish_reason": delta.finish_reason}
+        piece = {"content": delta.text} if self._call is None else self._call_piece(delta)
+        choice: Json = {"index": delta.index, "delta": piece, "finish_reason": self._finish(delta.finish_reason)}
         if delta.finish_reason is not None:
             choice["stop_reason"] = delta.stop_reason
         if self._envelope.return_token_ids:
@@ -78,14 +82,40 @@ class ChatShape:
     def _choice(self, answer: Answer) -> Json:
         choice: Json = {
             "index": answer.index,
-            "message": {"role": "assistant", "content": answer.text, "refusal": None},
+            "message": {"role": "assistant", **self._message(answer), "refusal": None},
             "logprobs": None,
-            "finish_reason": answer.finish_reason,
+            "finish_reason": self._finish(answer.finish_reason),
             "stop_reason": answer.stop_reason,
         }
         if self._envelope.return_token_ids:
             choice["token_ids"] = answer.token_ids
         return choice
+
+    def _message(self, answer: Answer) -> Json:
+        if self._call is None:
+            return {"content": answer.text}
+        function = {"name": self._call.name, "arguments": self._call.write(answer.text)}
+        return {"content": None, "tool_calls": [self._head_of_call(answer.index) | {"function": function}]}
+
+    def _head_of_call(self, index: int) -> Json:
+        return {"id": f"call_{self._envelope.public_id}_{index}", "type": "function"}
+
+    def _call_piece(self, delta: Delta) -> Json:
+        """What one output adds to a call: its first piece has the head, its last the end."""
+        assert self._call is not None  # noqa: S101  (asked only then)
+        text = self._call.escape(delta.text)
+        piece: Json = {"index": 0}
+        function: Json = {}
+        if delta.output_tokens <= 1:
+            piece |= self._head_of_call(delta.index)
+            function["name"] = self._call.name
+            text = self._call.opening + text
+        if delta.finish_reason is not None:
+            text += self._call.closing
+        return {"tool_calls": [piece | {"function": function | {"arguments": text}}]}
+
+    def _finish(self, reason: str | None) -> str | None:
+        return reason if reason is None or self._call is None else "tool_calls"
 
 
 class CompletionShape:

@@ -42,10 +42,48 @@ class ChatRequest(GenerationFields, kw_only=True):
 
     messages: list[dict[str, Any]]
     tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
     max_completion_tokens: int | None = None
     add_generation_prompt: bool | None = None
     chat_template_kwargs: dict[str, Any] | None = None
     logprobs: bool | None = None
+
+
+class MessagesRequest(GenerationFields, kw_only=True):
+    """`POST /v1/messages` and its count of tokens, which has no `max_tokens`."""
+
+    messages: list[dict[str, Any]]
+    system: str | list[dict[str, Any]] | None = None
+    stop_sequences: list[str] | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: dict[str, Any] | None = None
+    chat_template_kwargs: dict[str, Any] | None = None
+
+
+class ResponseRequest(GenerationFields, kw_only=True):
+    """`POST /v1/responses`."""
+
+    #: A text, or a list of items.
+    input: str | list[dict[str, Any]]
+    instructions: str | None = None
+    max_output_tokens: int | None = None
+    previous_response_id: str | None = None
+    tools: list[dict[str, Any]] | None = None
+    tool_choice: str | dict[str, Any] | None = None
+    #: Whether the answer can be read and gone on from later.
+    store: bool | None = None
+    background: bool | None = None
+
+
+class EmbeddingRequest(msgspec.Struct, kw_only=True):
+    """`POST /v1/embeddings`."""
+
+    #: A text, ids, or a list of either.
+    input: str | list[Any]
+    model: str | None = None
+    #: `float` or `base64`.
+    encoding_format: str | None = None
+    dimensions: int | None = None
 
 
 class CompletionRequest(GenerationFields, kw_only=True):

@@ -5,7 +5,7 @@ The only place that constructs them. Routes get the service and nothing else.
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 import msgspec
@@ -43,8 +43,17 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
 class EngineService:
     """A running engine of `dp_size` ranks."""
 
-    def __init__(self, settings: ServiceSettings, tokenizer: Tokenizer, build_engine: Callable[[int], Engine]) -> None:
+    def __init__(
+        self,
+        settings: ServiceSettings,
+        tokenizer: Tokenizer,
+        build_engine: Callable[[int], Engine],
+        *,
+        embed: Callable[[Sequence[int]], list[float]] | None = None,
+    ) -> None:
         self.settings = settings
+        #: Makes a vector of a text's ids; None where the forward has no hidden states.
+        self.embed = embed
         self.tokenizer = tokenizer
         self.clock = time.monotonic
         self.prompting = Prompting(tokenizer, inline_chars=settings.limits.inline_chars)

@@ -11,7 +11,7 @@ from router.policy.base import CostTable
 from wire.ids import RequestId, Target, WorkerId
 
 RANK = Target(WorkerId("a"), 1)
-COSTS = CostTable((RANK,), RANK, array("q", [64]), array("q", [0]), ("wait",), (array("d", [0.5]),), array("d", [0.5]))
+COSTS = CostTable((RANK,), RANK, array("q", [64]), array("q", [0]), ("wait",), array("d", [0.5]), array("d", [0.5]))
 
 
 def decision(name="r1"):
@@ -24,7 +24,7 @@ def decision(name="r1"):
         prompt_tokens=100,
         target=RANK,
         predicted_cached_tokens=64,
-        reason="because",
+        telling="because",
         costs=COSTS,
     )
 

@@ -1,7 +1,5 @@
 """Reasons are whole sentences with the figures that decided."""
 
-from array import array
-
 from router.placement.explain import explain_choice
 from router.policy.base import Choice, PlacementQuery, RankView, build_table
 from wire.ids import RequestId, Target, WorkerId
@@ -18,7 +16,7 @@ def explain(target, candidates, *, unused_home=None, prompt_tokens=10_000, names
     views, waits, reuses, stalls, _ = zip(*candidates, strict=True)
     home = next((view.target for view, *_, is_home in candidates if is_home), None)
     query = PlacementQuery(request_id=RequestId("r1"), prompt_tokens=prompt_tokens, home=home)
-    terms_s = tuple(array("d", column) for column in (waits, reuses, stalls))[: len(names)]
+    terms_s = [cost_s for row in zip(waits, reuses, stalls, strict=True) for cost_s in row[: len(names)]]
     totals_s = [sum(costs_s) for costs_s in zip(waits, reuses, stalls, strict=True)]
     costs = build_table(query, views, totals_s, term_names=names, terms_s=terms_s)
     return explain_choice(query, Choice(target=target, costs=costs, **more), unused_home=unused_home)

@@ -291,7 +291,8 @@ def test_the_same_stimuli_give_the_same_instructions(make_world, ranks):
     def play():
         world = make_world()
         world.fleet(ranks)
-        return [world.arrive(f"r{n}", n * 0.1, session=f"s{n % 5}") for n in range(50)]
+        placed = [world.arrive(f"r{n}", n * 0.1, session=f"s{n % 5}") for n in range(50)]
+        return [(each.target, each.decision.to_json()) for each in placed]
 
     assert play() == play()
 

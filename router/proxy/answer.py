@@ -1,0 +1,161 @@
+"""The answer of a worker while it is under way: what came of it waits here until it is taken.
+
+Filled by its connection, emptied by the task that serves the request, either piece by piece (`read`) or by a
+function that takes each piece as it comes (`pour`), which spares a turn of the event loop a piece.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from typing import Protocol
+
+from router.errors import UpstreamError
+from router.proxy.headers import Headers
+
+#: A worker is not read from while this much of its answer waits to be taken.
+MAX_WAITING_BYTES = 256 << 10
+
+
+class Line(Protocol):
+    """The connection of an answer."""
+
+    def pause(self) -> None:
+        """Read nothing more for now."""
+
+    def resume(self) -> None:
+        """Read on."""
+
+    def release(self, answer: "Answer") -> None:
+        """The exchange is over."""
+
+
+class Answer:
+    """See `upstream.Exchange`."""
+
+    def __init__(self, line: Line) -> None:
+        self._line = line
+        self.status = 0
+        self.headers: Headers = []
+        #: Whether the head is there.
+        self.has_head = False
+        #: Whether all of it arrived.
+        self.is_complete = False
+        self._error: Exception | None = None
+        self._pieces: list[bytes] = []
+        self._is_paused = False
+        #: Takes pieces as they come; None while they wait.
+        self._take: Callable[[bytes], bool] | None = None
+        #: Whether who took the last piece has no room for more.
+        self._is_full = False
+        self._waiter: asyncio.Future[None] | None = None
+
+    # The connection's side
+
+    def begin(self, status: int, headers: Headers) -> None:
+        """The head came."""
+        if self._error is None:
+            self.status, self.headers, self.has_head = status, headers, True
+
+    def put(self, piece: bytes) -> None:
+        """A piece came."""
+        self._pieces.append(piece)
+
+    def complete(self) -> None:
+        """Nothing more will come."""
+        self.is_complete = True
+
+    def fail(self, error: UpstreamError, cause: BaseException | None = None) -> None:
+        """It breaks off here."""
+        if self._error is None:
+            error.__cause__ = cause
+            self._error = error
+
+    def hand_on(self) -> None:
+        """Let those who wait have what came."""
+        if self._take is not None and self._pieces:
+            self._offer(self._take)
+        elif sum(map(len, self._pieces)) > MAX_WAITING_BYTES:
+            self._pause()
+        if self._take is None or self.is_complete or self._error is not None:
+            self._wake()
+
+    def _offer(self, take: Callable[[bytes], bool]) -> None:
+        try:
+            self._is_full = take(self._gather())
+        except Exception as error:  # noqa: BLE001  (raised where the answer is poured, not in the event loop)
+            self._error = error
+        if self._is_full:
+            self._take = None
+            self._pause()
+
+    # The request's side
+
+    async def wait_for_head(self) -> None:
+        """Wait until the head is there.
+
+        Raises:
+            UpstreamError: There will be none.
+        """
+        while not self.has_head:
+            await self._wait()
+
+    async def read(self) -> bytes:
+        """See `Exchange`."""
+        while not self._pieces:
+            if self.is_complete:
+                return b""
+            await self._wait()
+        piece = self._gather()
+        self._resume()
+        return piece
+
+    async def pour(self, take: Callable[[bytes], bool], drain: Callable[[], Awaitable[None]]) -> None:
+        """See `Exchange`."""
+        while self._pieces or self._is_full or not self.is_complete:
+            if self._is_full:
+                self._is_full = False
+                await drain()
+            elif self._pieces:
+                self._is_full = take(self._gather())
+            else:
+                await self._wait_taking(take)
+
+    def close(self) -> None:
+        """See `Exchange`."""
+        self._resume()
+        self._line.release(self)
+
+    async def _wait_taking(self, take: Callable[[bytes], bool]) -> None:
+        """Wait for the end, or until there is no room, while pieces are taken as they come."""
+        self._take = take
+        self._resume()
+        try:
+            await self._wait()
+        finally:
+            self._take = None
+
+    async def _wait(self) -> None:
+        if self._error is not None:
+            raise self._error
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._waiter = None
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _gather(self) -> bytes:
+        pieces, self._pieces = self._pieces, []
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def _pause(self) -> None:
+        if not self._is_paused:
+            self._is_paused = True
+            self._line.pause()
+
+    def _resume(self) -> None:
+        if self._is_paused:
+            self._is_paused = False
+            self._line.resume()
