@@ -6,6 +6,7 @@ of every worker, requests; and back in the other order.
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -34,6 +35,7 @@ from router.events import EventFeed
 from router.fleet.agreement import Agreement
 from router.guard import Guard
 from router.metrics import RouterMetrics
+from router.openapi import publish_page
 from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
@@ -78,15 +80,7 @@ class Router:
         acting, shadow = build_policies(policy)
         self.placer = Placer(policy=acting, shadow=shadow, rng_seed=rng_seed, settings=_make_settings(config))
         self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
-        self.fleet = FleetWatch(
-            config,
-            placer=self.placer,
-            events=self.events,
-            prompts=self.prompts,
-            agreement=self.agreement,
-            clock=clock,
-            tls=worker_tls,
-        )
+        self.fleet = self._make_fleet(config, worker_tls)
         self._upstream = _LateUpstream()
         self._worker_tls = worker_tls
         self.control: FastAPI = build_control_app(
@@ -101,11 +95,24 @@ class Router:
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
+        publish_page(self.control)
         self.admission = Admission(config.queue.to_settings(), self.metrics, clock)
         self._app = HotRoutes(self._proxy_parts(), self.control)
         self.gate = _make_gate(config, self._app.is_client_path)
         self.guard = Guard(self._app, self.gate, self.metrics)
         self._show_metrics()
+
+    def _make_fleet(self, config: FleetConfig, worker_tls: ssl.SSLContext | None) -> FleetWatch:
+        return FleetWatch(
+            config,
+            placer=self.placer,
+            events=self.events,
+            prompts=self.prompts,
+            agreement=self.agreement,
+            clock=self._clock,
+            tls=worker_tls,
+            on_left=self.metrics.forget_ranks,
+        )
 
     def _show_metrics(self) -> None:
         """What the metrics page reads of the parts at each scrape."""

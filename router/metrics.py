@@ -148,6 +148,15 @@ class RouterMetrics:
             known = self._of_rank[target] = RankMetrics(*(each.labels(*rank_labels(target)) for each in counters))
         return known
 
+    def forget_ranks(self, targets: Iterable[Target]) -> None:
+        """Ranks left the fleet for good, and with them what is counted of them: names come and go without end."""
+        for target in targets:
+            self._of_rank.pop(target, None)
+            labels = dict(zip(RANK, rank_labels(target), strict=True))
+            for counter in (self.placements, self.prompt_tokens, self.predicted_cached, self.actual_cached):
+                counter.remove_by_labels(labels)
+            self.upstream_errors.remove_by_labels({"worker": target.worker})
+
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(PREFIX + name, text, labels, registry=self.registry)
 

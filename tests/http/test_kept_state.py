@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from fake_engine import FakeEngine, hanging, running
 from keeping_engine import USAGE, KeepingEngine, named
-from proxy_harness import CHAT, eventually, in_process, on_socket, value
+from proxy_harness import CHAT, eventually, in_process, move, on_socket, value
 
 ASKED = {"model": "toy", "input": "hello"}
 
@@ -160,7 +160,7 @@ async def test_B07_a_refused_connection_does_not_move_what_rests_on_state():
         (first, name), (_, other) = await begin(client), await begin(client)
         home = where(first)[0]
         worker = client.router.fleet.workers[home]
-        worker.config = worker.config.model_copy(update={"url": "http://127.0.0.9:1"})
+        move(worker, "http://127.0.0.9:1")
         check_error(await ask(client, previous_response_id=name), 410, "state_lost")
         check_error(await client.get(f"/v1/responses/{name}"), 410, "state_lost")
         assert (await ask(client, previous_response_id=other)).status_code == 200
@@ -172,7 +172,7 @@ async def test_a_call_about_state_finds_out_that_its_worker_is_gone():
     async with fleet_of(2) as (client, _):
         first, name = await begin(client)
         worker = client.router.fleet.workers[where(first)[0]]
-        worker.config = worker.config.model_copy(update={"url": "http://127.0.0.9:1"})
+        move(worker, "http://127.0.0.9:1")
         check_error(await client.delete(f"/v1/responses/{name}"), 410, "state_lost")
         assert value(client.router, "worker_healthy", worker=where(first)[0]) == 0
 
