@@ -20,6 +20,7 @@ from router.errors import (
     DovecoteError,
     FleetError,
     ModelForbiddenError,
+    RateLimitedError,
     RequestError,
     UpstreamClosedError,
     UpstreamError,
@@ -29,6 +30,7 @@ from router.errors import (
 from router.fleet.breaker import Verdict
 from router.fleet.rank import RankFacts
 from router.metrics import RequestOutcome
+from router.placement.instructions import Place
 from router.placement.stimuli import Outcome, TargetJudged
 from router.proxy import respond
 from router.proxy.attempt import Attempt, RunningRequests
@@ -42,6 +44,7 @@ from router.proxy.legs.sending import Sending
 from router.proxy.ports import ProxyParts
 from router.proxy.refusal import MAX_NAME_CHARS
 from router.proxy.relay import Relay
+from router.proxy.sse import Usage
 from router.proxy.upstream import Exchange
 from router.proxy.verdicts import FULL_STATUSES, judge_error, judge_status
 from wire.ids import RequestId, Target
@@ -94,8 +97,9 @@ class Call:
 
     async def run(self, serve: Callable[[], Awaitable[RequestOutcome]]) -> None:
         """Serve it; raises nothing but cancellation and what the server's own channel raises."""
-        outcome = RequestOutcome.ERROR
+        outcome, is_counted = RequestOutcome.ERROR, False
         try:
+            is_counted = self.parts.admission.begin(self.principal)
             outcome = await serve()
         except DovecoteError as error:
             outcome = await self._fail(error)
@@ -110,6 +114,8 @@ class Call:
         finally:
             if self.attempt is not None:
                 self.attempt.end(Outcome.CANCELLED)
+            if is_counted:
+                self.parts.admission.end(self.principal)
             self._count(outcome)
 
     async def read_body(self) -> bytes:
@@ -201,6 +207,31 @@ class Call:
         self.attempt = attempt
         return await Sending(self, attempt, forwarded, self.parts.sending).open()
 
+    async def admit(self, attempt: Attempt) -> Place:
+        """A rank or pair for it, at once or when it is its turn.
+
+        Raises:
+            DovecoteError: None can take it.
+        """
+        place = await self.parts.admission.place(attempt, self.tenant, self._read_priority())
+        self.parts.admission.spend(self.principal, attempt.prompt_tokens)
+        return place
+
+    def _read_priority(self) -> int:
+        """The priority asked for, as far as the key may."""
+        said = find_header(self.headers, b"x-dovecote-priority")
+        if said is None:
+            return 0
+        if not said.isdigit() or len(said) > 1:
+            raise RequestError("x-dovecote-priority is a digit, 9 the highest", param="x-dovecote-priority")
+        return min(int(said), self.principal.max_priority)
+
+    def spend(self, attempt: Attempt, usage: Usage | None) -> None:
+        """The engine's count of tokens is known: what was taken for the prompt is corrected, the answer added."""
+        if usage is not None and usage.prompt_tokens is not None:
+            spent_tokens = usage.prompt_tokens + (usage.completion_tokens or 0)
+            self.parts.admission.spend(self.principal, spent_tokens - attempt.prompt_tokens)
+
     def tell_verdict(
         self, verdict: Verdict, *, target: Target | None = None, retry_after_s: float | None = None
     ) -> None:
@@ -232,7 +263,7 @@ class Call:
         outcome, count = _OUTCOMES.get(type(error), (Outcome.ERROR, RequestOutcome.ERROR))
         if isinstance(error, RequestError | AccessError | HeadersTooLargeError | UnsupportedEncodingError):
             outcome, count = Outcome.ERROR, RequestOutcome.CLIENT_ERROR
-        elif isinstance(error, FleetError):
+        elif isinstance(error, FleetError | RateLimitedError):
             count = RequestOutcome.REJECTED
         elif isinstance(error, UpstreamError) and not isinstance(error, UpstreamUnreachableError):
             self.count_upstream(error.code)

@@ -8,9 +8,10 @@ Source: reference/sglang.md 3.4, 4.1 and 4.3; reference/vllm.md, prefill/decode.
 
 import asyncio
 import json
+from contextlib import AsyncExitStack
 
 from aiohttp import web
-from fake_engine import DONE, MODEL, ROLE, USAGE, FakeEngine, chunk, event, open_stream
+from fake_engine import DONE, MODEL, ROLE, USAGE, FakeEngine, chunk, event, open_stream, running
 
 GONE = "engine-that-is-gone"
 
@@ -38,6 +39,14 @@ class PairedEngine(FakeEngine):
             gate.set()
         self.aborted = []
         self.saw_request = asyncio.Event()
+
+    async def start(self):
+        self.listening = AsyncExitStack()
+        await self.listening.enter_async_context(running(self))
+
+    async def stop(self):
+        """From now on nobody listens there."""
+        await self.listening.aclose()
 
     def hold(self, name):
         self.gates[name].clear()

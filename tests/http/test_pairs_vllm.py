@@ -5,7 +5,7 @@ import json
 from contextlib import AsyncExitStack
 
 import pytest
-from fake_engine import MODEL, running
+from fake_engine import MODEL
 from pair_engines import GONE, VllmEngine, VllmFabric
 from proxy_harness import CHAT, eventually, in_process, on_socket, value
 
@@ -30,7 +30,8 @@ async def make_pair():
             fabric = VllmFabric()
             engines = [VllmEngine(fabric, "both") for _ in range(1 + decodes)]
             for engine in engines:
-                await stack.enter_async_context(running(engine))
+                await engine.start()
+                stack.push_async_callback(engine.stop)
             return Pair(engines[0], engines[1:], fabric)
 
         yield make
@@ -124,14 +125,13 @@ async def test_a_decode_engine_that_waits_for_one_that_is_gone_is_an_error_withi
 async def test_C19_a_decode_rank_that_nobody_accepts_is_chosen_anew_and_the_prefill_is_not_repeated(make_pair):
     pair = await make_pair(decodes=2)
     async with in_process([], workers=pair.config()) as client:
-        worker = client.router.fleet.workers["w1"]
-        worker.config = worker.config.model_copy(update={"url": "http://127.0.0.1:9"})
-        answers = [await client.chat(stream=True) for _ in range(6)]
+        await pair.decodes[0].stop()
+        answers = [await client.chat(stream=True) for _ in range(24)]
         assert {answer.status_code for answer in answers} == {200}
         assert {answer.headers["x-dovecote-worker"] for answer in answers} == {"w2"}
         assert value(client.router, "retries_total") == 1
-    assert len(pair.prefill.requests) == 6
-    assert len(pair.decodes[1].requests) == 6
+    assert len(pair.prefill.requests) == 24
+    assert len(pair.decodes[1].requests) == 24
     assert pair.fabric.held == {}
 
 

@@ -63,7 +63,7 @@ class Sending:
         self.parts.retries.count_request()
         while True:
             self._attempts += 1
-            place = self._place()
+            place = await self._place()
             try:
                 return await self._send(place)
             except _RefusedError as refused:
@@ -73,18 +73,17 @@ class Sending:
                     raise refused.error from None
             await asyncio.sleep(pause_s)
 
-    def _place(self) -> Place:
+    async def _place(self) -> Place:
         """Raises where there is no rank; a request that was refused elsewhere is told of that."""
+        if self._attempts == 1:
+            return await self.call.admit(self.attempt)
         try:
             place = self.attempt.place(prefilled_by=None if self.handed is None else self.handed.prefill)
         except FleetError:
-            if self._attempts > 1:
-                raise UpstreamUnreachableError(
-                    "the chosen worker does not accept connections, and there is no other"
-                ) from None
-            raise
-        if self._attempts > 1:
-            self.call.parts.metrics.retries.inc()
+            raise UpstreamUnreachableError(
+                "the chosen worker does not accept connections, and there is no other"
+            ) from None
+        self.call.parts.metrics.retries.inc()
         return place
 
     def _exclude(self, target: Target) -> None:
