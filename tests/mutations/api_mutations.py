@@ -4,6 +4,7 @@ from catalogue import Mutation
 
 SIDE = ("tests/http/test_side_calls.py",)
 APIS = ("tests/http/test_other_apis.py",)
+EVERY = ("tests/http/test_every_api.py",)
 BOUNDS_TESTS = ("tests/router/proxy/test_bounds.py",)
 FORMS = ("tests/router/prompt/test_anthropic_form.py",)
 CHOICE = ("tests/router/prompt/test_conversion_choice.py",)
@@ -21,7 +22,7 @@ API = (
         '"message_stop", "error", "message_delta"}',
         APIS,
     ),
-    Mutation("generated answers are one", SSE, "self._finished.add(place)", "self.is_done = True", APIS),
+    Mutation("generated answers are one", SSE, "self._finished.add(place)", "self.is_done = True", EVERY),
     Mutation(
         "each choice counts its prompt anew",
         SSE,
