@@ -23,6 +23,7 @@ from router.proxy.headers import Headers
 from router.proxy.kept import ResponseChains
 from router.proxy.known_bodies import KnownBodies
 from router.proxy.known_chats import KnownChats
+from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.prediction import Evidence
 from router.proxy.upstream import Upstream
 from router.sessions.fingerprint import Fingerprints
@@ -108,6 +109,8 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     limits: ProxyLimits
     #: Seconds of all that is placed and timed.
     clock: Callable[[], float] = time.monotonic
+    #: Rooms, retries and limits of legs.
+    sending: SendingParts = msgspec.field(default_factory=make_sending)
     #: What keeps tenants apart.
     tenancy: Tenancy = msgspec.field(default_factory=lambda: Tenancy(None))
     #: Whether lines with clients' keys go on to the workers.
