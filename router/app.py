@@ -132,7 +132,7 @@ class Router:
         self.metrics.queue_waiting.set_function(lambda: len(self.admission.queue))
         self.metrics.kept_states.set_function(lambda: len(self.placer.pins))
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
-        self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes)
+        self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes + self._app.held_bytes)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""

@@ -145,6 +145,10 @@ class RequestBody:
         """Whether the engine is asked to keep its answer for later requests; it is unless told otherwise."""
         return self.api is Api.RESPONSE and self.get("store") is not False
 
+    def get_raw(self, name: str) -> memoryview | None:
+        """A member as it stands in the body, None where it is absent or null."""
+        return self._members[name] if self._has(name) else None
+
     def find_members(self, names: Iterable[str]) -> list[str]:
         """Those of some names under which there is something."""
         return [name for name in names if name in self._members and self._has(name)]
@@ -244,12 +248,13 @@ class RequestBody:
         found = None if messages is not None else next((name for name in fields if self._has(name)), None)
         if messages is None and found is None:
             raise RequestError(f"{' or '.join(fields[:2])} is missing", param=fields[0])
-        options = self.get("chat_template_kwargs")
+        options, is_response = self.get("chat_template_kwargs"), self.api is Api.RESPONSE
         return PromptInput(
             messages_json=messages,
             tools_json=self._list_json("tools"),
             template_options=options if isinstance(options, dict) else None,
-            prompt=None if found is None or found.endswith("_embeds") else self.get(found),
+            # A response's items are decoded where its chat is made: only what is new in them.
+            prompt=None if found is None or found.endswith("_embeds") or is_response else self.get(found),
             add_generation_prompt=self.get("add_generation_prompt"),
             continue_final_message=self.get("continue_final_message"),
             tool_choice=self.get("tool_choice"),
