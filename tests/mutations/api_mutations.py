@@ -61,13 +61,6 @@ API = (
         BOUNDS_TESTS,
     ),
     Mutation(
-        "fields of the router pass in an object",
-        BOUNDS,
-        "            if name in INTERNAL_FIELDS or name in ROUTED_FIELDS:\n",
-        "            if name in ROUTED_FIELDS:\n",
-        BOUNDS_TESTS,
-    ),
-    Mutation(
         "operators' paths pass in other letters",
         FORWARD,
         "if segment.lower() in OPERATORS_SEGMENTS:",
