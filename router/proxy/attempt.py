@@ -82,6 +82,7 @@ class Attempt:
         self._target: Target | None = None
         self._prediction: Prediction | None = None
         self._first_byte_s: float | None = None
+        self._first_output_s: float | None = None
         #: Most that one rank held of the prompt at the last look.
         self._held_tokens = 0
 
@@ -139,7 +140,7 @@ class Attempt:
 
     def see_first_output(self) -> None:
         """The model's first output came."""
-        now_s = self._clock()
+        now_s = self._first_output_s = self._clock()
         self._parts.metrics.ttft.observe(max(0.0, now_s - self._arrived_s))
         self._parts.placer.handle(FirstToken(now_s=now_s, request_id=self._request_id))
 
@@ -183,6 +184,8 @@ class Attempt:
                 output_tokens=counts.completion_tokens,
             )
         )
+        if outcome is Outcome.DONE:
+            self._measure(target, counts, now_s)
         is_whole = self._asked.pin is None  # else the engine put more before its text
         if outcome is Outcome.DONE and prediction.is_approximate and self._prompt.text is not None and is_whole:
             self._parts.prompts.approximate.learn(
@@ -190,6 +193,15 @@ class Attempt:
             )
         if counts.cached_tokens is not None:
             self._judge(target, prediction, counts.cached_tokens, now_s)
+
+    def _measure(self, target: Target, counts: Usage, now_s: float) -> None:
+        """A good answer's pace, and what the engine says it had cached."""
+        metrics = self._parts.metrics
+        if counts.completion_tokens:
+            metrics.count_hits(target, counts.prompt_tokens, counts.cached_tokens, counts.tiers)
+        first_s, tokens = self._first_output_s, counts.completion_tokens
+        if first_s is not None and tokens is not None and tokens > 1 and self._asked.choices == 1:
+            metrics.inter_token.observe(max(0.0, now_s - first_s) / (tokens - 1))
 
     def _start(self, place: Place) -> Target:
         target, decision = place.target, place.decision
