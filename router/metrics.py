@@ -153,13 +153,7 @@ class RouterMetrics:
         self.errors = self._counter("errors", "Errors answered by the router itself.", ("reason",))
         self.upstream_errors = self._counter("upstream_errors", "Failures of workers.", ("worker", "reason"))
         self.retries = self._counter("retries", "Requests sent to a second rank after a failed connection.", ())
-        self.queue_wait = self._histogram(
-            "queue_wait_seconds", "How long requests that had to wait did so before they were placed.", _TTFT_BUCKETS_S
-        )
-        ends = self._counter("queue_ends", "Requests that had to wait or found the queue full.", ("end",))
-        self.queue_ends = {end: ends.labels(end.value) for end in QueueEnd}
-        self.queue_waiting = Gauge(PREFIX + "queue_waiting", "Requests that wait now.", registry=self.registry)
-        self.rate_limited = self._counter("rate_limited", "Requests over a limit of their key.", ("key", "limit"))
+        self._declare_admission()
         self._of_rank: dict[Target, RankMetrics] = {}
         self.kept_states = Gauge(
             PREFIX + "kept_states", "Stored responses and sessions whose engine is known.", registry=self.registry
@@ -170,6 +164,15 @@ class RouterMetrics:
         self.prompt_cache_bytes = Gauge(
             PREFIX + "prompt_cache_bytes", "Bytes held for incremental tokenization.", registry=self.registry
         )
+
+    def _declare_admission(self) -> None:
+        self.queue_wait = self._histogram(
+            "queue_wait_seconds", "How long requests that had to wait did so before they were placed.", _TTFT_BUCKETS_S
+        )
+        ends = self._counter("queue_ends", "Requests that had to wait or found the queue full.", ("end",))
+        self.queue_ends = {end: ends.labels(end.value) for end in QueueEnd}
+        self.queue_waiting = Gauge(PREFIX + "queue_waiting", "Requests that wait now.", registry=self.registry)
+        self.rate_limited = self._counter("rate_limited", "Requests over a limit of their key.", ("key", "limit"))
 
     def of_rank(self, target: Target) -> "RankMetrics":
         """Counters of one rank, looked up once; the fleet bounds how many there are."""
