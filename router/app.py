@@ -43,6 +43,9 @@ from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
 from router.proxy.admit import Admission
 from router.proxy.bounds import Bounds
+from router.proxy.legs.pair import PhaseLimits
+from router.proxy.legs.parts import SendingParts, make_sending
+from router.proxy.legs.retries import RetryLimits
 from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
@@ -83,6 +86,7 @@ class Router:
         self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
         self.fleet = self._make_fleet(config, worker_tls)
         self._upstream = _LateUpstream()
+        self._sending = _make_sending(config)
         self._worker_tls = worker_tls
         self.control: FastAPI = build_control_app(
             fleet=self.fleet,
@@ -130,7 +134,7 @@ class Router:
         self.metrics.queue_waiting.set_function(lambda: len(self.admission.queue))
         self.metrics.kept_states.set_function(lambda: len(self.placer.pins))
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
-        self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes)
+        self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes + self._app.held_bytes)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
@@ -159,6 +163,7 @@ class Router:
             admission=self.admission,
             metrics=self.metrics,
             limits=limits,
+            sending=self._sending,
             clock=self._clock,
             agreement=self.agreement,
             tenancy=_make_tenancy(self.config.access),
@@ -202,6 +207,7 @@ class Router:
                 await self.policy_file.stop()
                 await self.fleet.stop()
         finally:
+            await self._sending.background.close()
             await upstream.close()
             self.prompts.close()
             self.events.stop()
@@ -227,6 +233,11 @@ def _make_tenancy(access: AccessConfig) -> Tenancy:
     if secret is None:
         _log.warning("salt_secret_drawn effect='tenants miss what engines cached before, and on other routers'")
     return Tenancy(secret or token_bytes(32))
+
+
+def _make_sending(config: FleetConfig) -> SendingParts:
+    limits = PhaseLimits(prefill_s=config.timeouts.prefill_s, handoff_s=config.timeouts.handoff_s)
+    return make_sending(RetryLimits(**config.retries.model_dump()), limits)
 
 
 def _make_settings(config: FleetConfig) -> PlacerSettings:
