@@ -11,10 +11,8 @@ from typing import Any
 import msgspec
 
 from router.errors import RequestError
-from router.proxy.body import RequestBody
+from router.proxy.body import HOLDERS, RequestBody
 
-#: Members that hold further members which engines read.
-_NESTS = ("sampling_params", "vllm_xargs", "extra_args", "extra_body", "custom_params")
 _ANSWERS = ("n", "best_of")
 _LOGPROBS = ("logprobs", "top_logprobs", "prompt_logprobs", "top_logprobs_num")
 _OUTPUT = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "min_tokens")
@@ -55,7 +53,7 @@ def check_bounds(body: RequestBody, bounds: Bounds) -> None:
     Raises:
         RequestError: Names the member and what would be valid.
     """
-    for holder in body.find_members(_NESTS):
+    for holder in body.find_members(HOLDERS):
         _check_nested(holder, body.get(holder), bounds)
     for name in body.find_members((*_ANSWERS, *_LOGPROBS, *_OUTPUT)):
         _check_number(name, body.get(name), bounds)

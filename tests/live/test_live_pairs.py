@@ -126,7 +126,7 @@ async def serve_streams(http, url, prefill, decode):
 async def leave(http, url, engines):
     """A client that goes leaves no request running on either engine, streamed or not."""
     for stream in (True, False):
-        body = body_of(77, stream=stream, max_tokens=3_000)
+        body = body_of(77 + stream, stream=stream, max_tokens=3_000)
         if stream:
             async with http.post(f"{url}/v1/chat/completions", json=body) as response:
                 await response.content.readany()

@@ -61,6 +61,13 @@ API = (
         BOUNDS_TESTS,
     ),
     Mutation(
+        "fields of the router pass in an object",
+        "router/proxy/body.py",
+        "            self._refuse_nested_fields()\n",
+        "            pass\n",
+        BOUNDS_TESTS,
+    ),
+    Mutation(
         "operators' paths pass in other letters",
         FORWARD,
         "if segment.lower() in OPERATORS_SEGMENTS:",

@@ -149,11 +149,4 @@ LEGS = (
         "if reservation",
         PLACED,
     ),
-    Mutation(
-        "router's fields may stand within other members",
-        "router/proxy/body.py",
-        '            if found is not None:\n                raise RequestError(f"{found} is set',
-        '            if found == 0:\n                raise RequestError(f"{found} is set',
-        ("tests/router/proxy/test_request_body.py",),
-    ),
 )
