@@ -28,6 +28,7 @@ from router.config_check import check_policy, read_salt_secret
 from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
 from router.control.fleet_metrics import FleetCollector
+from router.control.load_metrics import LoadCollector
 from router.control.policy_routes import build_policy_routes
 from router.control.reload import PolicyFile
 from router.control.routes import build_control_app
@@ -126,6 +127,7 @@ class Router:
         self.metrics.watch_health(self.fleet.find_health)
         self.metrics.watch_parity(self.fleet.find_parity)
         self.metrics.registry.register(FleetCollector(self.placer))
+        self.metrics.registry.register(LoadCollector(self.placer, self._clock))
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
         )
