@@ -23,9 +23,10 @@ BLOCK_TOKENS = 16
 #: Value columns of a program that goes through chunks, and of one of a decode step.
 SCAN_COLUMNS, DECODE_COLUMNS = 32, 32
 SCAN_STAGES = 3
+_INDICES = ["row_offsets", "start_tokens", "checkpoint_offsets"]
 
 
-@triton.jit(do_not_specialize=["rows"])
+@triton.jit(do_not_specialize=["rows"], do_not_specialize_on_alignment=_INDICES)
 def prepare_kernel(
     queries: tl.tensor,
     keys: tl.tensor,
@@ -42,6 +43,7 @@ def prepare_kernel(
     DIM: tl.constexpr,
     CHUNK: tl.constexpr,
     BLOCK: tl.constexpr,
+    PRECISION: tl.constexpr,
 ) -> None:
     """X and P of one chunk and value head."""
     chunk, head = tl.program_id(0), tl.program_id(1)
@@ -68,18 +70,20 @@ def prepare_kernel(
         earlier = place[:, None] >= place[None, :]
         kept = tl.exp(tl.where(earlier, decay[:, None] - decay[None, :], 0.0))
         transposed = tl.trans(key)
-        alike = tl.dot(key, transposed, input_precision="ieee") * kept * beta[:, None]
-        lower = tl.where(place[:, None] > place[None, :], alike, 0.0)
-        product = tl.where(earlier, tl.dot(query, transposed, input_precision="ieee") * kept, 0.0)
-        inverse = _invert(lower, place, CHUNK, BLOCK)
         out_at = (gate_at * CHUNK)[:, None] + place[None, :]
         is_written = is_there[:, None] & (place < CHUNK)[None, :]
-        tl.store(inverses + out_at, inverse.to(inverses.dtype.element_ty), mask=is_written)
+        product = tl.where(earlier, tl.dot(query, transposed, input_precision="ieee") * kept, 0.0)
         tl.store(products + out_at, product.to(products.dtype.element_ty), mask=is_written)
+        alike = tl.dot(key, transposed, input_precision="ieee") * kept * beta[:, None]
+        lower = tl.where(place[:, None] > place[None, :], alike, 0.0)
+        inverse = _invert(lower, place, CHUNK, BLOCK, PRECISION)
+        tl.store(inverses + out_at, inverse.to(inverses.dtype.element_ty), mask=is_written)
 
 
 @triton.jit
-def _invert(lower: tl.tensor, place: tl.tensor, CHUNK: tl.constexpr, BLOCK: tl.constexpr) -> tl.tensor:
+def _invert(
+    lower: tl.tensor, place: tl.tensor, CHUNK: tl.constexpr, BLOCK: tl.constexpr, PRECISION: tl.constexpr
+) -> tl.tensor:
     """The inverse of 1 + lower: its diagonal blocks row by row, then what lies below them, block sizes doubling."""
     BLOCKS: tl.constexpr = CHUNK // BLOCK
     block, row = tl.arange(0, BLOCKS), tl.arange(0, BLOCK)
@@ -97,8 +101,8 @@ def _invert(lower: tl.tensor, place: tl.tensor, CHUNK: tl.constexpr, BLOCK: tl.c
         if (SIZE << doubling) < CHUNK:
             number = place // (SIZE << doubling)
             is_below = (number % 2 == 1)[:, None] & (number[:, None] == number[None, :] + 1)
-            below = tl.dot(tl.where(is_below, lower, 0.0), inverse, input_precision="tf32x3")
-            inverse -= tl.dot(inverse, below, input_precision="tf32x3")
+            below = tl.dot(tl.where(is_below, lower, 0.0), inverse, input_precision=PRECISION)
+            inverse -= tl.dot(inverse, below, input_precision=PRECISION)
     return inverse
 
 
@@ -115,7 +119,7 @@ def _find_row(row_offsets: tl.tensor, rows: tl.tensor, chunk: tl.tensor, CHUNK: 
     return low
 
 
-@triton.jit(do_not_specialize=["scale", "checkpoint_tokens"])
+@triton.jit(do_not_specialize=["scale", "checkpoint_tokens"], do_not_specialize_on_alignment=_INDICES)
 def scan_kernel(
     queries: tl.tensor,
     keys: tl.tensor,
@@ -194,7 +198,7 @@ def scan_kernel(
     tl.store(final_states + own_state + state_at, state, mask=in_state)
 
 
-@triton.jit(do_not_specialize=["scale"])
+@triton.jit(do_not_specialize=["scale"], do_not_specialize_on_alignment=["slots"])
 def recurrent_kernel(
     queries: tl.tensor,
     keys: tl.tensor,
@@ -271,6 +275,8 @@ def gated_delta_prefill(
         DIM=dim,
         CHUNK=CHUNK_TOKENS,
         BLOCK=BLOCK_TOKENS,
+        # Blocks below the diagonal are rounded to the inputs' 16 bits when they are done.
+        PRECISION="ieee" if inputs.keys.dtype == torch.float32 else "tf32",
         num_warps=4,
     )
     scan_kernel[(-(-value_dim // columns), heads, rows.rows)](

@@ -11,7 +11,7 @@ from kernels.testing import assert_close
 SCALE = 0.25
 
 
-def make_inputs(tokens, *, key_heads=2, heads=4, key_dim=16, value_dim=16, dtype=torch.float32, device="cpu", seed=0):
+def make_inputs(tokens, *, key_heads=1, heads=2, key_dim=16, value_dim=16, dtype=torch.float32, device="cpu", seed=0):
     chance = torch.Generator().manual_seed(seed)
 
     def draw(*shape):
@@ -131,7 +131,7 @@ def test_gates_that_forget_all_do_not_overflow(device):
 
 @pytest.mark.parametrize("start", [0, 64, 100, 127])
 def test_a_checkpoint_is_the_state_after_its_token_and_a_row_may_go_on_from_it(device, start):
-    inputs = make_inputs(200, device=device, heads=2)
+    inputs = make_inputs(200, device=device)
     states = make_states(1, inputs)
     rows = make_rows([start], [200], device)
     done = gated_delta_prefill(inputs, states, rows, scale=SCALE, checkpoint_tokens=128)
@@ -155,7 +155,7 @@ def test_a_checkpoint_is_the_state_after_its_token_and_a_row_may_go_on_from_it(d
 
 def test_checkpoints_of_several_rows_lie_one_after_the_other_and_may_be_rounded(device):
     counts, starts = [130, 10, 64, 129], [0, 60, 63, 128]
-    inputs = make_inputs(sum(counts), heads=2, device=device)
+    inputs = make_inputs(sum(counts), device=device)
     states = make_states(4, inputs)
     rows = make_rows(starts, counts, device)
     done = gated_delta_prefill(inputs, states, rows, scale=SCALE, checkpoint_tokens=64, checkpoint_dtype=torch.float16)
@@ -210,9 +210,9 @@ def test_decode_steps_after_a_prefill_are_the_prefill_of_all(device):
 def test_nothing_gives_nothing(device):
     inputs = make_inputs(0, device=device)
     done = gated_delta_prefill(inputs, make_states(0, inputs), make_rows([], [], device), scale=SCALE)
-    assert done.out.shape == (0, 4, 16)
+    assert done.out.shape == (0, 2, 16)
     states = make_states(2, inputs)
-    assert gated_delta_decode(inputs, states, torch.zeros(0, dtype=torch.int64), scale=SCALE).shape == (0, 4, 16)
+    assert gated_delta_decode(inputs, states, torch.zeros(0, dtype=torch.int64), scale=SCALE).shape == (0, 2, 16)
 
 
 def changed(inputs, **fields):
@@ -232,9 +232,13 @@ def bad_calls():
         return lambda: gated_delta_decode(inputs, states, slots, scale=SCALE)
 
     yield "fewer keys", ShapeMismatch, prefill(changed(inputs, keys=inputs.keys[:2]))
-    yield "heads that do not divide", ShapeMismatch, prefill(changed(inputs, values=inputs.values[:, :3].contiguous()))
+    yield (
+        "heads that do not divide",
+        ShapeMismatch,
+        prefill(changed(inputs, keys=torch.cat([inputs.keys] * 3, 1), queries=torch.cat([inputs.keys] * 3, 1))),
+    )
     yield "fewer values", ShapeMismatch, prefill(changed(inputs, values=inputs.values[:2]))
-    yield "gates of fewer heads", ShapeMismatch, prefill(changed(inputs, betas=inputs.betas[:, :2].contiguous()))
+    yield "gates of fewer heads", ShapeMismatch, prefill(changed(inputs, betas=inputs.betas[:, :1].contiguous()))
     yield "gates in half", DtypeMismatch, prefill(changed(inputs, log_decays=inputs.log_decays.half()))
     yield "half keys", DtypeMismatch, prefill(changed(inputs, keys=inputs.keys.half()))
     yield (
