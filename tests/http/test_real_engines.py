@@ -3,13 +3,12 @@
 import asyncio
 import json
 import random
-import signal
-import sys
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
 import pytest
+from engine_process import engine_processes
 from proxy_harness import eventually, in_process, value
 
 from router.control.parity import BATTERY
@@ -20,45 +19,7 @@ from router.proxy.prediction import EVENT_DELAY_S
 pytest.importorskip("engine_shim.engine.command", reason="needs the engine package")
 
 WORDS = ["birds", "come", "home", "to", "the", "loft", "when", "rain", "falls", "over", "hills", "at", "dawn"]
-STARTUP_S = 60
 FAST = {"interval_s": 0.1, "unhealthy_after": 3}
-
-
-class EngineProcess:
-    """One engine of two ranks, timed forward without waiting."""
-
-    def __init__(self):
-        self.url = ""
-        self.port = 0
-        self._process = None
-
-    async def start(self, *, decode_ms=0):
-        command = [
-            *(sys.executable, "-m", "engine_shim.engine", "--port", str(self.port), "--dp-size", "2"),
-            *("--forward", "timed", "--pool-pages", "512", "--max-model-len", "4096"),
-            *(("--timed-decode-step-ms", str(decode_ms)) if decode_ms else ("--time-scale", "0")),
-        ]
-        self._process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        async with asyncio.timeout(STARTUP_S):
-            line = (await self._process.stdout.readline()).decode()
-        self.url = line.split()[-1]
-        self.port = int(self.url.rpartition(":")[2])
-        return self
-
-    async def end(self, number=signal.SIGKILL):
-        if self._process.returncode is None:
-            self._process.send_signal(number)
-        await self._process.wait()
-
-
-@asynccontextmanager
-async def engine_processes(count, **arguments):
-    engines = [EngineProcess() for _ in range(count)]
-    try:
-        await asyncio.gather(*(engine.start(**arguments) for engine in engines))
-        yield engines
-    finally:
-        await asyncio.gather(*(engine.end() for engine in engines if engine._process is not None))
 
 
 def text(rng, words):
@@ -146,6 +107,10 @@ async def check_quiet_sessions_are_exact(client):
     check_all_exact_or_raced(predictions(client.router), 6)
     record = client.router.placer.decisions.find_latest(1)[0]
     assert record.actual_cached_tokens > 0
+    page = (await client.get("/metrics")).text
+    for family in ("predicted_cached_tokens_total", "prompt_cache_bytes", "prompt_cache_tokens"):
+        lines = [line for line in page.splitlines() if line.startswith(f"dovecote_router_{family}")]
+        assert sum(float(line.split()[-1]) for line in lines) > 0
 
 
 async def check_busy_sessions_are_explained(client):

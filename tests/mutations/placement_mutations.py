@@ -58,8 +58,8 @@ PLACEMENT = (
     Mutation(
         "what two answers have in common is what one has left",
         "router/fleet/outputs.py",
-        "shares = [share * other for",
-        "shares = [share for",
+        "joint = map(mul, shares, survival)",
+        "joint = shares",
         OUTPUTS,
     ),
     Mutation(
@@ -208,5 +208,12 @@ PLACEMENT = (
         "        target = pick_hashed(self._query.request_id, members, self._seed)\n",
         "        target = next(iter(members))\n",
         SHORTLIST,
+    ),
+    Mutation(
+        "regret knows only the ranks that were looked at",
+        "router/placement/decision.py",
+        "if self.sheet is None or added_s <= 0 else",
+        "if added_s < 1e9 else",
+        (*AUDIT, "tests/router/placement/test_decision.py"),
     ),
 )
