@@ -338,4 +338,4 @@ def gated_delta_decode(inputs: RecurrentInputs, states: Tensor, slots: Tensor, s
 
 def _pad(size: int) -> int:
     """The power of two that a matrix unit takes for a side of this size."""
-    return max(16, triton.next_power_of_2(size))
+    return max(16, int(triton.next_power_of_2(size)))
