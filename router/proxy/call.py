@@ -165,11 +165,15 @@ class Call:
         return request_headers(self.headers, own)
 
     def forward_headers(self, target: Target) -> Headers:
-        """The same for the one whose answer the client gets; the answer will name it."""
+        """The same for the one whose answer the client gets."""
+        self.name_server(target)
+        return self.write_headers(target)
+
+    def name_server(self, target: Target) -> None:
+        """The client gets this rank's answer, which names it; what goes wrong from now on is its doing."""
         self.target = target
         rank = str(target.dp_rank).encode()
         self.own_headers |= {b"x-dovecote-worker": target.worker.encode(), b"x-dovecote-dp-rank": rank}
-        return self.write_headers(target)
 
     def find_facts(self, target: Target) -> RankFacts | None:
         """What is known of a rank; None where it left the fleet."""

@@ -13,9 +13,10 @@ import time
 import aiohttp
 import pytest
 import yaml
-from test_live_vllm import VLLM, WORDS, Replica, free_port, until
+from test_live_vllm import VLLM, WORDS, Replica, until
 
 from simulator.demo.processes import Children
+from tests.ports import take_port
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
@@ -27,7 +28,7 @@ STREAMS = 12
 def make_engine(scripts, model, log):
     environment = {
         "UCX_TLS": "tcp,sm,self", "UCX_NET_DEVICES": "lo", "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
-        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(take_port(run=4)),
     }  # fmt: skip
     options = ("--kv-transfer-config", json.dumps(CONNECTOR), "--enable-prompt-tokens-details")
     return Replica(scripts, model, log, options=options, environment=environment)

@@ -102,7 +102,7 @@ class Sending:
 
     async def _send_whole(self, target: Target) -> Exchange:
         call = self.call
-        call.legs = ()
+        call.legs, self.attempt.on_output = (), None
         facts = call.find_facts(target)
         named = [] if self.is_named else name_headers(facts, call.path, call.request_id)
         if not self.is_named:
@@ -122,7 +122,7 @@ class Sending:
         pair = PairExchange(legs, legs.order, self.parts.limits, is_stream=self.attempt.asked.is_stream)
         self.attempt.on_output = pair.see_output
         call.legs = tuple(legs.targets.values())
-        call.forward_headers(place.target)
+        call.name_server(place.target)
         decision = await pair.open()
         target = legs.targets[decision.leg]
         if isinstance(decision, Retry):
@@ -222,7 +222,7 @@ class _LegSender:
 
     def blame(self, leg: Leg) -> None:
         """See `PairEdge`."""
-        self._call.target = self.targets[leg]
+        self._call.name_server(self.targets[leg])
 
     def hold(self, task: "asyncio.Task[None]") -> None:
         """See `PairEdge`."""
