@@ -151,10 +151,14 @@ async def leave(http, url, engines):
 
 async def kill_prefill(http, url, prefill):
     """Every request under way ends whole or with a clear error within the limits, and later ones say what is wrong."""
-    calls = [asyncio.create_task(read_stream(http, url, body_of(100 + n, max_tokens=400))) for n in range(STREAMS)]
-    await asyncio.sleep(0.3)
-    prefill.kill()
-    killed_at = time.monotonic()
+    async with http.post(f"{url}/v1/chat/completions", json=body_of(99, stream=True, max_tokens=600)) as generating:
+        await generating.content.readany()
+        calls = [asyncio.create_task(read_stream(http, url, body_of(100 + n, max_tokens=400))) for n in range(STREAMS)]
+        await asyncio.sleep(0.3)
+        prefill.kill()
+        killed_at = time.monotonic()
+        # What generates has what it needs.
+        assert (await generating.text()).rstrip().endswith("[DONE]")
     answers = await asyncio.gather(*calls)
     took_s = time.monotonic() - killed_at
     assert took_s < HANDOFF_S + 10.0
