@@ -29,8 +29,11 @@ from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
 from router.control.fleet_metrics import FleetCollector
 from router.control.policy_routes import build_policy_routes
+from router.control.registrations import Registrations
 from router.control.reload import PolicyFile
 from router.control.routes import build_control_app
+from router.control.source_list import make_sources
+from router.control.worker_routes import build_worker_routes
 from router.events import EventFeed
 from router.fleet.agreement import Agreement
 from router.guard import Guard
@@ -98,6 +101,8 @@ class Router:
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
+        registrations = Registrations(config.registration, self.fleet.registry, self.fleet.apply)
+        self.control.include_router(build_worker_routes(self.fleet, registrations))
         self._app = HotRoutes(self._proxy_parts(), self.control)
         self.gate = _make_gate(config, self._app.is_client_path)
         self.guard = Guard(self._app, self.gate, self.metrics)
@@ -113,6 +118,7 @@ class Router:
             clock=self._clock,
             tls=worker_tls,
             on_left=self.metrics.forget_ranks,
+            sources=make_sources(config.discovery),
         )
 
     def _show_metrics(self) -> None:

@@ -201,13 +201,14 @@ def read_config(path: Path | None, flags: dict[str, Any], environment: Any) -> "
         ConfigError: It cannot be read or used.
     """
     from router.config import build_fleet_config, load_fleet_config  # noqa: PLC0415
-    from router.config_check import read_text, resolve_files  # noqa: PLC0415
+    from router.config_check import resolve_files  # noqa: PLC0415
     from router.config_sources import COMMAND_LINE  # noqa: PLC0415
+    from router.regular_file import read_once  # noqa: PLC0415
 
     if path is None:
         fleet = build_fleet_config({}, COMMAND_LINE, environment, flags)
     else:
-        fleet = load_fleet_config(read_text(path), str(path), environment, flags)
+        fleet = load_fleet_config(read_once(path), str(path), environment, flags)
     return resolve_files(fleet, path)
 
 

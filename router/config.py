@@ -30,7 +30,7 @@ from router.config_policy import (
 from router.config_retries import RetriesConfig
 from router.config_sources import apply_environment, apply_flags, find_origin, may_be_secret
 from router.config_tls import ServerTls, WorkerTls
-from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig
+from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig, check_workers_differ
 from router.errors import ConfigError
 
 __all__ = [
@@ -204,17 +204,7 @@ class FleetConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _workers_differ(self) -> Self:
-        for what, names in (
-            ("url", [worker.url.lower() for worker in self.workers]),
-            ("id", [worker.worker_id for worker in self.workers]),
-        ):
-            seen: dict[str, int] = {}
-            for place, name in enumerate(names):
-                first = seen.setdefault(name, place)
-                if first != place:
-                    problem = f"the same {what} as workers.{first}; each worker is listed once"
-                    context = {"key": f"workers.{place}.{what}", "value": name, "problem": problem}
-                    raise PydanticCustomError("duplicate_worker", "{problem}", context)
+        check_workers_differ(self.workers)
         return self
 
     @model_validator(mode="after")

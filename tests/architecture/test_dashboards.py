@@ -11,7 +11,7 @@ from prometheus_client import generate_latest
 from engine_shim.engine.server.metrics import EngineMetrics
 from router.collector import PauseLog
 from router.control.audit_metrics import AuditCollector
-from router.control.reload import ReloadCounts
+from router.control.watched_file import ReloadCounts
 from router.metrics import RouterMetrics
 from router.placement.placer import Placer
 from router.policy.catalogue import build_policy
