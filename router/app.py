@@ -38,10 +38,12 @@ from router.events import EventFeed
 from router.fleet.agreement import Agreement
 from router.guard import Guard
 from router.metrics import RouterMetrics
+from router.openapi import publish_page
 from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
+from router.proxy.admit import Admission
 from router.proxy.bounds import Bounds
 from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
@@ -79,12 +81,7 @@ class Router:
         policy_path = None if config.policy.file is None else Path(config.policy.file)
         policy = config.policy if policy_path is None else check_policy(policy_path)
         acting, shadow = build_policies(policy)
-        self.placer = Placer(
-            policy=acting,
-            shadow=shadow,
-            rng_seed=rng_seed,
-            settings=_make_settings(config),
-        )
+        self.placer = Placer(policy=acting, shadow=shadow, rng_seed=rng_seed, settings=_make_settings(config))
         self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
         self.fleet = self._make_fleet(config, worker_tls)
         self._upstream = _LateUpstream()
@@ -101,8 +98,9 @@ class Router:
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
-        registrations = Registrations(config.registration, self.fleet.registry, self.fleet.apply)
-        self.control.include_router(build_worker_routes(self.fleet, registrations))
+        self._add_worker_routes(config)
+        publish_page(self.control)
+        self.admission = Admission(config.queue.to_settings(), self.metrics, clock)
         self._app = HotRoutes(self._proxy_parts(), self.control)
         self.gate = _make_gate(config, self._app.is_client_path)
         self.guard = Guard(self._app, self.gate, self.metrics)
@@ -121,6 +119,10 @@ class Router:
             sources=make_sources(config.discovery),
         )
 
+    def _add_worker_routes(self, config: FleetConfig) -> None:
+        registrations = Registrations(config.registration, self.fleet.registry, self.fleet.apply)
+        self.control.include_router(build_worker_routes(self.fleet, registrations))
+
     def _show_metrics(self) -> None:
         """What the metrics page reads of the parts at each scrape."""
         self.metrics.watch_streams(self.events.to_views)
@@ -132,6 +134,7 @@ class Router:
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
         )
+        self.metrics.queue_waiting.set_function(lambda: len(self.admission.queue))
         self.metrics.kept_states.set_function(lambda: len(self.placer.pins))
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
         self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes)
@@ -160,6 +163,7 @@ class Router:
             fleet=self.fleet,
             prompts=self.prompts,
             upstream=self._upstream,
+            admission=self.admission,
             metrics=self.metrics,
             limits=limits,
             clock=self._clock,
@@ -243,6 +247,7 @@ def _make_settings(config: FleetConfig) -> PlacerSettings:
             RequestLimit(workers=frozenset(map(WorkerId, limit.workers)), max_requests=limit.max_requests)
             for limit in config.admission
         ),
+        requests_per_rank=config.queue.requests_per_rank,
     )
 
 

@@ -27,6 +27,7 @@ from router.config_policy import (
     describe_refusal,
     parse_config_text,
 )
+from router.config_queue import QueueConfig
 from router.config_retries import RetriesConfig
 from router.config_sources import apply_environment, apply_flags, find_origin, may_be_secret
 from router.config_tls import ServerTls, WorkerTls
@@ -177,6 +178,7 @@ class FleetConfig(ConfigModel):
     sessions: SessionsConfig = SessionsConfig()
     #: Limits on what workers may have at once; none by default.
     admission: Annotated[tuple[AdmissionLimit, ...], Field(max_length=1_000)] = ()
+    queue: QueueConfig = QueueConfig()
     #: None reads every sidecar's own event sockets.
     redis: RedisConfig | None = None
 

@@ -245,6 +245,11 @@ class Ledger:
         own = _NOTHING if account is None else account.totals(now_s)
         return _add_words(own, target, self._words.values(), now_s) if self._words else own
 
+    def find_busy(self, requests: int) -> frozenset[Target]:
+        """Ranks that have so many open requests of this router, or more. Cost: one look at each rank that has any."""
+        accounts = self._accounts.items()
+        return frozenset(target for target, each in accounts if len(each.prefilling) + len(each.decoding) >= requests)
+
     def waiting_s(self, target: Target, now_s: float) -> float:
         """Of these, the seconds of prefill ahead."""
         account = self._accounts.get(target)

@@ -24,6 +24,8 @@ from wire.ids import RequestId, Target
 
 _log = logging.getLogger("dovecote.proxy")
 _NO_USAGE = Usage()
+#: Answers count as so long while requests wait.
+OUTPUT_GUESS_TOKENS = 256
 #: Outcomes of a prediction that tell whether look-ups and events mean the same.
 _COMPARABLE = frozenset({Accuracy.EXACT, Accuracy.UNEXPLAINED, Accuracy.BELIEVED})
 
@@ -80,6 +82,31 @@ class Attempt:
         self._target: Target | None = None
         self._prediction: Prediction | None = None
         self._first_byte_s: float | None = None
+        #: Most that one rank held of the prompt at the last look.
+        self._held_tokens = 0
+
+    @property
+    def request_id(self) -> RequestId:
+        """Name of the request."""
+        return self._request_id
+
+    @property
+    def queue_name(self) -> str:
+        """Equal for requests that wait for the same ranks: for those of a model, or the one with some kept state."""
+        model, pin = self._asked.model or "", self._asked.pin
+        return model if pin is None else f"{model}\0{pin}"
+
+    @property
+    def prompt_tokens(self) -> int:
+        """Length of the prompt, as far as it is known."""
+        return self._prompt.prompt_tokens
+
+    @property
+    def cost_tokens(self) -> int:
+        """Tokens of work: what no rank held of the prompt at the last look, and an answer of usual length."""
+        limit = self._asked.max_output_tokens
+        output_tokens = OUTPUT_GUESS_TOKENS if limit is None else min(limit, OUTPUT_GUESS_TOKENS)
+        return max(1, self._prompt.prompt_tokens - self._held_tokens) + output_tokens * self._asked.choices
 
     def place(self) -> Target:
         """Choose a rank and charge it.
@@ -90,6 +117,7 @@ class Attempt:
         """
         started_s = self._clock()
         arrival = arrive(self._parts, self._asked, excluded=self._excluded, now_s=started_s)
+        self._held_tokens = max(arrival.overlaps.values(), default=0)
         (instruction,) = self._parts.placer.handle(arrival)
         self._parts.metrics.decision.observe(max(0.0, self._clock() - started_s))
         if isinstance(instruction, Reject):
@@ -143,6 +171,7 @@ class Attempt:
             return
         self._target = self._prediction = None
         self._running.remove(target, self._request_id)
+        self._parts.admission.wake()
         counts = usage or _NO_USAGE
         now_s = self._clock()
         self._parts.placer.handle(

@@ -20,6 +20,7 @@ from router.errors import (
     DovecoteError,
     FleetError,
     ModelForbiddenError,
+    RateLimitedError,
     RequestError,
     UpstreamClosedError,
     UpstreamError,
@@ -39,6 +40,7 @@ from router.proxy.interrupt import InterruptedExchange, Interruption
 from router.proxy.ports import ProxyParts
 from router.proxy.refusal import MAX_NAME_CHARS
 from router.proxy.relay import Relay
+from router.proxy.sse import Usage
 from router.proxy.upstream import Exchange
 from router.proxy.verdicts import FULL_STATUSES, judge_error, judge_status, read_retry_after_s
 from wire.ids import RequestId, Target
@@ -86,8 +88,9 @@ class Call:
 
     async def run(self, serve: Callable[[], Awaitable[RequestOutcome]]) -> None:
         """Serve it; raises nothing but cancellation and what the server's own channel raises."""
-        outcome = RequestOutcome.ERROR
+        outcome, is_counted = RequestOutcome.ERROR, False
         try:
+            is_counted = self.parts.admission.begin(self.principal)
             outcome = await serve()
         except DovecoteError as error:
             outcome = await self._fail(error)
@@ -102,6 +105,8 @@ class Call:
         finally:
             if self.attempt is not None:
                 self.attempt.end(Outcome.CANCELLED)
+            if is_counted:
+                self.parts.admission.end(self.principal)
             self._count(outcome)
 
     async def read_body(self) -> bytes:
@@ -181,7 +186,11 @@ class Call:
         """
         self.attempt = attempt
         for attempt_number in range(1, MAX_ATTEMPTS + 1):
-            target = self._place(attempt, is_retry=attempt_number > 1)
+            if attempt_number > 1:
+                target = self._place_again(attempt)
+            else:
+                target = await self.parts.admission.place(attempt, self.tenant, self._read_priority())
+                self.parts.admission.spend(self.principal, attempt.prompt_tokens)
             url = f"{self.parts.fleet.find_url(target)}{self.path}"
             try:
                 exchange = await self.parts.upstream.open(url, self.forward_headers(target), forwarded)
@@ -197,18 +206,30 @@ class Call:
             return exchange
         raise RuntimeError("unreachable: the last attempt returns or raises")
 
-    def _place(self, attempt: Attempt, *, is_retry: bool) -> Target:
+    def _place_again(self, attempt: Attempt) -> Target:
         try:
             target = attempt.place()
         except FleetError:
-            if is_retry:
-                raise UpstreamUnreachableError(
-                    "the chosen worker does not accept connections, and there is no other"
-                ) from None
-            raise
-        if is_retry:
-            self.parts.metrics.retries.inc()
+            raise UpstreamUnreachableError(
+                "the chosen worker does not accept connections, and there is no other"
+            ) from None
+        self.parts.metrics.retries.inc()
         return target
+
+    def _read_priority(self) -> int:
+        """The priority asked for, as far as the key may."""
+        said = find_header(self.headers, b"x-dovecote-priority")
+        if said is None:
+            return 0
+        if not said.isdigit() or len(said) > 1:
+            raise RequestError("x-dovecote-priority is a digit, 9 the highest", param="x-dovecote-priority")
+        return min(int(said), self.principal.max_priority)
+
+    def spend(self, attempt: Attempt, usage: Usage | None) -> None:
+        """The engine's count of tokens is known: what was taken for the prompt is corrected, the answer added."""
+        if usage is not None and usage.prompt_tokens is not None:
+            spent_tokens = usage.prompt_tokens + (usage.completion_tokens or 0)
+            self.parts.admission.spend(self.principal, spent_tokens - attempt.prompt_tokens)
 
     def tell_verdict(
         self, verdict: Verdict, *, target: Target | None = None, retry_after_s: float | None = None
@@ -241,7 +262,7 @@ class Call:
         outcome, count = _OUTCOMES.get(type(error), (Outcome.ERROR, RequestOutcome.ERROR))
         if isinstance(error, RequestError | AccessError | HeadersTooLargeError | UnsupportedEncodingError):
             outcome, count = Outcome.ERROR, RequestOutcome.CLIENT_ERROR
-        elif isinstance(error, FleetError):
+        elif isinstance(error, FleetError | RateLimitedError):
             count = RequestOutcome.REJECTED
         elif isinstance(error, UpstreamError) and not isinstance(error, UpstreamUnreachableError):
             self._count_upstream(error.code)

@@ -46,6 +46,7 @@ class OutputCall:
             with self._hold(rid, names, watch):
                 relayed = await self._exchange(attempt, expected, forwarded, watch)
         attempt.end(relayed.outcome, relayed.usage)
+        self._call.spend(attempt, relayed.usage)
         self._judge_conversion(asked, relayed)
         return self._call.judge(relayed.status, relayed.outcome)
 

@@ -16,6 +16,7 @@ from router.metrics import RouterMetrics
 from router.placement.placer import Placer
 from router.prompt import PromptCatalogue
 from router.prompt.conversion_choice import ConversionChoice
+from router.proxy.admit import Admission
 from router.proxy.bounds import Bounds
 from router.proxy.converted import make_choice
 from router.proxy.headers import Headers
@@ -101,6 +102,7 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     fleet: FleetPort
     prompts: PromptCatalogue
     upstream: Upstream
+    admission: Admission
     metrics: RouterMetrics
     limits: ProxyLimits
     #: Seconds of all that is placed and timed.

@@ -85,7 +85,8 @@ class FakeEngine:
         async def models(_request):
             if self.models is None:
                 return web.Response(status=404)
-            return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
+            data = [model if isinstance(model, dict) else {"id": model} for model in self.models]
+            return web.json_response({"object": "list", "data": data})
 
         async def loads(_request):
             return web.json_response(self.loads) if self.loads else web.Response(status=404)

@@ -252,7 +252,7 @@ async def test_a_worker_that_takes_nothing_now_is_waited_for():
         tasks = [asyncio.create_task(client.chat()) for _ in range(2)]
         await eventually(lambda: sum(len(engine.requests) for engine in engines) == 3)
         answer = await ask(client, previous_response_id=name)
-        check_error(answer, 503, "pinned_unavailable")
+        check_error(answer, 503, "overloaded")
         assert answer.headers["retry-after"] == "1"
         assert len(home.responses) == 1
         for task in tasks:

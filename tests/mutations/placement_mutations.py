@@ -58,8 +58,8 @@ PLACEMENT = (
     Mutation(
         "what two answers have in common is what one has left",
         "router/fleet/outputs.py",
-        "shares = [share * other for",
-        "shares = [share for",
+        "joint = map(mul, shares, survival)",
+        "joint = shares",
         OUTPUTS,
     ),
     Mutation(
