@@ -29,6 +29,7 @@ from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
 from router.control.fleet_metrics import FleetCollector
 from router.control.policy_routes import build_policy_routes
+from router.control.readiness import Readiness, build_readiness_routes
 from router.control.registrations import Registrations
 from router.control.reload import PolicyFile
 from router.control.routes import build_control_app
@@ -77,6 +78,7 @@ class Router:
             on_reconnect=self._report_reconnect,
         )
         self.agreement = Agreement()
+        self.readiness = Readiness()
         self._loop: asyncio.AbstractEventLoop | None = None
         policy_path = None if config.policy.file is None else Path(config.policy.file)
         policy = config.policy if policy_path is None else check_policy(policy_path)
@@ -98,7 +100,7 @@ class Router:
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
-        self._add_worker_routes(config)
+        self._add_routes(config)
         publish_page(self.control)
         self.admission = Admission(config.queue.to_settings(), self.metrics, clock)
         self._app = HotRoutes(self._proxy_parts(), self.control)
@@ -119,7 +121,8 @@ class Router:
             sources=make_sources(config.discovery),
         )
 
-    def _add_worker_routes(self, config: FleetConfig) -> None:
+    def _add_routes(self, config: FleetConfig) -> None:
+        self.control.include_router(build_readiness_routes(self.readiness, self.fleet.count_taking))
         registrations = Registrations(config.registration, self.fleet.registry, self.fleet.apply)
         self.control.include_router(build_worker_routes(self.fleet, registrations))
 

@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from router.config_access import AccessConfig, is_loopback
 from router.config_breaker import BreakerConfig
-from router.config_discovery import DiscoveryConfig, RegistrationConfig
+from router.config_discovery import DiscoveryConfig, RegistrationConfig, ShutdownConfig
 from router.config_forward import ForwardConfig
 from router.config_model import ConfigModel, Count, Port, Seconds, SizeBytes, Text, describe_valid
 from router.config_policy import (
@@ -175,6 +175,7 @@ class FleetConfig(ConfigModel):
     retries: RetriesConfig = RetriesConfig()
     probes: ProbesConfig = ProbesConfig()
     breaker: BreakerConfig = BreakerConfig()
+    shutdown: ShutdownConfig = ShutdownConfig()
     sessions: SessionsConfig = SessionsConfig()
     #: Limits on what workers may have at once; none by default.
     admission: Annotated[tuple[AdmissionLimit, ...], Field(max_length=1_000)] = ()

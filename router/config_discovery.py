@@ -116,6 +116,16 @@ class DiscoveryConfig(ConfigModel):
         return self
 
 
+class ShutdownConfig(ConfigModel):
+    """How a router ends at SIGTERM: not ready at once, then no new requests, then gone."""
+
+    #: Time for which it takes requests after `/readyz` said 503, so that balancers can notice; 5 s where left out and
+    #: somebody asked `/readyz` within the last minute, else none. SIGINT does not wait.
+    wait_s: Annotated[float, Field(strict=True, ge=0, le=3_600)] | None = None
+    #: Time for which running requests may go on after that.
+    grace_s: Seconds = 30.0
+
+
 class WorkersFile(ConfigModel):
     """The whole of a file that `discovery.file` names."""
 
