@@ -28,6 +28,7 @@ from router.config_check import check_policy, read_salt_secret
 from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
 from router.control.fleet_metrics import FleetCollector
+from router.control.load_metrics import LoadCollector
 from router.control.policy_routes import build_policy_routes
 from router.control.readiness import Readiness, build_readiness_routes
 from router.control.registrations import Registrations
@@ -46,6 +47,9 @@ from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
 from router.proxy.admit import Admission
 from router.proxy.bounds import Bounds
+from router.proxy.legs.pair import PhaseLimits
+from router.proxy.legs.parts import SendingParts, make_sending
+from router.proxy.legs.retries import RetryLimits
 from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
@@ -87,6 +91,7 @@ class Router:
         self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
         self.fleet = self._make_fleet(config, worker_tls)
         self._upstream = _LateUpstream()
+        self._sending = _make_sending(config)
         self._worker_tls = worker_tls
         self.control: FastAPI = build_control_app(
             fleet=self.fleet,
@@ -133,14 +138,15 @@ class Router:
         self.metrics.watch_agreement(self.agreement.find_all)
         self.metrics.watch_health(self.fleet.find_health)
         self.metrics.watch_parity(self.fleet.find_parity)
-        self.metrics.registry.register(FleetCollector(self.placer))
+        self.metrics.registry.register(FleetCollector(self.placer, self.fleet))
+        self.metrics.registry.register(LoadCollector(self.placer, self._clock))
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
         )
         self.metrics.queue_waiting.set_function(lambda: len(self.admission.queue))
         self.metrics.kept_states.set_function(lambda: len(self.placer.pins))
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
-        self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes)
+        self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes + self._app.held_bytes)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
@@ -169,6 +175,7 @@ class Router:
             admission=self.admission,
             metrics=self.metrics,
             limits=limits,
+            sending=self._sending,
             clock=self._clock,
             agreement=self.agreement,
             tenancy=_make_tenancy(self.config.access),
@@ -212,6 +219,7 @@ class Router:
                 await self.policy_file.stop()
                 await self.fleet.stop()
         finally:
+            await self._sending.background.close()
             await upstream.close()
             self.prompts.close()
             self.events.stop()
@@ -237,6 +245,11 @@ def _make_tenancy(access: AccessConfig) -> Tenancy:
     if secret is None:
         _log.warning("salt_secret_drawn effect='tenants miss what engines cached before, and on other routers'")
     return Tenancy(secret or token_bytes(32))
+
+
+def _make_sending(config: FleetConfig) -> SendingParts:
+    limits = PhaseLimits(prefill_s=config.timeouts.prefill_s, handoff_s=config.timeouts.handoff_s)
+    return make_sending(RetryLimits(**config.retries.model_dump()), limits)
 
 
 def _make_settings(config: FleetConfig) -> PlacerSettings:

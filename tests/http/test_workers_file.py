@@ -4,7 +4,7 @@ import os
 import time
 
 import pytest
-from proxy_harness import eventually, in_process
+from proxy_harness import eventually, in_process, value
 
 
 def write(path, text):
@@ -90,5 +90,6 @@ async def test_D07_a_file_that_fails_while_it_is_applied_is_told_and_the_one_bef
 async def test_a_file_that_is_not_there_is_told_and_taken_when_it_comes(path, engines):
     async with in_process([engines[0].url], discovery={"file": {"path": str(path), "poll_s": 0.02}}) as client:
         assert "cannot be read" in problem(client)
+        assert value(client.router, "source_problem", source="file") == 1
         write(path, listing(engines[1]))
         await eventually(lambda: known(client) == {"w0", "f0"})

@@ -9,6 +9,7 @@ from router.proxy.api import Api
 from router.proxy.body import RequestBody
 from router.proxy.client import AsgiClient, ClientGoneError
 from router.proxy.converted import convert
+from router.proxy.known_chats import KnownChats
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -151,7 +152,7 @@ def test_the_state_that_a_body_names_has_one_name_whatever_its_kind():
 
 def test_what_a_response_is_made_of_is_read_where_it_stands():
     body = respond(instructions="be short", max_output_tokens=7, n=3, stream=True)
-    assert convert(body, None).read_text() == (b'["be short","hi"]',)
+    assert convert(body, None, KnownChats()).read_text() == (b'["be short","hi"]',)
     assert (body.max_output_tokens, body.choices) == (7, 1)
     assert body.to_forward() == (body.data, False)
 
