@@ -56,6 +56,8 @@ def describe_worker(worker: Worker, source: str | None) -> dict[str, Any]:
         "url": worker.config.url,
         "source": source,
         "healthy": worker.is_usable,
+        "role": worker.role,
+        "engine": worker.engine,
         "standing": worker.find_standing().value,
         "problem": worker.refused or worker.problem,
         "models": [] if facts is None else list(facts.models),

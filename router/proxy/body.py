@@ -25,7 +25,7 @@ INTERNAL_FIELDS = (
 )  # fmt: skip
 _ROUTERS_FIELDS = (*ROUTED_FIELDS, *INTERNAL_FIELDS)
 #: Members whose contents engines take for members of their own: vLLM reads `kv_transfer_params` from `vllm_xargs` too.
-_HOLDERS = ("vllm_xargs", "extra_args", "extra_body", "custom_params", "sampling_params", "nvext")
+HOLDERS = ("vllm_xargs", "extra_args", "extra_body", "custom_params", "sampling_params", "nvext")
 #: Members that name a conversation, in any of the forms agents use; small ones only.
 _IDENTITY_FIELDS = ("session_id", "prompt_cache_key", "previous_response_id", "metadata", "user", "conversation_id")
 _MAX_IDENTITY_BYTES = 4_096
@@ -68,7 +68,7 @@ class RequestBody:
         self._has_routed_fields = not is_trusted and not self._members.keys().isdisjoint(_ROUTERS_FIELDS)
         if self._has_routed_fields:
             self._refuse_internal_fields()
-        if not is_trusted and not self._members.keys().isdisjoint(_HOLDERS):
+        if not is_trusted and not self._members.keys().isdisjoint(HOLDERS):
             self._refuse_nested_fields()
         #: Model asked for; None where the client names none.
         self.model: str | None = self._typed("model", str)
@@ -91,7 +91,7 @@ class RequestBody:
         return salting(said)
 
     def _refuse_nested_fields(self) -> None:
-        for holder in _HOLDERS:
+        for holder in HOLDERS:
             found = find_name(self.get(holder), _ROUTERS_FIELDS)
             if found is not None:
                 raise RequestError(f"{found} is set by the router, not by clients", param=f"{holder}.{found}")

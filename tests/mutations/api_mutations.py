@@ -62,9 +62,9 @@ API = (
     ),
     Mutation(
         "fields of the router pass in an object",
-        BOUNDS,
-        "            if name in INTERNAL_FIELDS or name in ROUTED_FIELDS:\n",
-        "            if name in ROUTED_FIELDS:\n",
+        "router/proxy/body.py",
+        "            self._refuse_nested_fields()\n",
+        "            pass\n",
         BOUNDS_TESTS,
     ),
     Mutation(

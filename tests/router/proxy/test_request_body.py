@@ -94,8 +94,23 @@ def test_stream_options_of_a_wrong_kind_are_the_workers_to_refuse():
     assert body.to_forward() == (body.data, False)
 
 
+@pytest.mark.parametrize("holder", ["vllm_xargs", "sampling_params", "extra_body", "nvext"])
+@pytest.mark.parametrize("name", ["kv_transfer_params", "bootstrap_room", "routed_dp_rank"])
+def test_G03_they_are_refused_wherever_an_engine_may_read_them(holder, name):
+    for nested in ({name: 1}, {"deep": [{"er": {name: None}}]}):
+        with pytest.raises(RequestError, match=name) as refused:
+            chat(**{holder: nested})
+        assert refused.value.param == f"{holder}.{name}"
+    assert chat(**{holder: {"top_k": 3, "note": name}}).to_forward()[1] is False
+
+
+def test_a_trusted_clients_fields_pass_as_they_are():
+    data = json.dumps(CHAT | {"kv_hints": {"actions": []}, "routed_dp_rank": 1, "vllm_xargs": {"kv_hints": 1}}).encode()
+    assert RequestBody(data, api=Api.CHAT, is_trusted=True).to_forward() == (data, False)
+
+
 def test_G03_fields_of_prefill_and_decode_pairing_are_refused():
-    for name in ("bootstrap_host", "bootstrap_room", "kv_transfer_params", "disagg_prefill_dp_rank"):
+    for name in ("bootstrap_host", "bootstrap_room", "kv_transfer_params", "disagg_prefill_dp_rank", "kv_hints"):
         with pytest.raises(RequestError, match=name):
             chat(**{name: 1})
 
