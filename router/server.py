@@ -16,6 +16,7 @@ from router.app import Router
 from router.collector import IdleCollector, PauseLog, keep_for_good, leave_oldest_alone
 from router.config import FleetConfig
 from router.errors import ConfigError
+from router.proxy.door import make_door_class
 from router.tls import CertificateWatch, ServerCertificate
 
 #: How long running requests may take to end after a signal.
@@ -125,13 +126,14 @@ def uvicorn_config(router: Router, log_level: str, tls: ssl.SSLContext | None = 
     """How the router is served."""
     config = uvicorn.Config(
         router,
-        http="httptools",
+        http=make_door_class(router.find_answer),
         lifespan="on",
         access_log=False,
         log_config=None,
         log_level=log_level,
         server_header=False,
         date_header=False,
+        proxy_headers=False,
         ws="none",
         timeout_graceful_shutdown=GRACE_S,
         backlog=BACKLOG,
