@@ -25,6 +25,7 @@ from benchmarks.proxy import MODEL, TOKENIZER, USAGE
 from benchmarks.rows import Row, make_row
 from benchmarks.run_facts import SEED, describe_run, finish, make_parser, progress
 from prefix_index import make_index
+from router.admission import QueueSettings
 from router.collector import PauseLog, keep_for_good, leave_oldest_alone
 from router.config_policy import PolicyConfig
 from router.events.table import FedRanks, FeedLimits
@@ -35,6 +36,7 @@ from router.placement.placer import Placer
 from router.placement.stimuli import FleetChanged
 from router.policy.catalogue import build_policies
 from router.prompt import ModelPrompts, PromptCatalogue, Prompter
+from router.proxy.admit import Admission
 from router.proxy.headers import Headers
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
@@ -119,9 +121,10 @@ def make_routes(ranks: FedRanks) -> HotRoutes:
     prompts = PromptCatalogue(block_sizes=lambda: (BLOCK_TOKENS,))
     prompts.put(MODEL, ModelPrompts(Prompter.load(TOKENIZER), MODEL))
     limits = ProxyLimits(body_bytes=64 << 20, first_byte_s=60.0, idle_s=60.0)
+    metrics = RouterMetrics()
     parts = ProxyParts(
-        placer=placer, reuse=ranks, fleet=_Fleet(), prompts=prompts, upstream=_Engine(), metrics=RouterMetrics(),
-        limits=limits,
+        placer=placer, reuse=ranks, fleet=_Fleet(), prompts=prompts, upstream=_Engine(), metrics=metrics, limits=limits,
+        admission=Admission(QueueSettings(), metrics, time.monotonic),
     )  # fmt: skip
     return HotRoutes(parts, inner=_refuse)
 

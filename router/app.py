@@ -6,6 +6,7 @@ of every worker, requests; and back in the other order.
 
 import asyncio
 import logging
+import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
@@ -35,13 +36,18 @@ from router.events import EventFeed
 from router.fleet.agreement import Agreement
 from router.guard import Guard
 from router.metrics import RouterMetrics
+from router.openapi import publish_page
 from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
+from router.proxy.admit import Admission
 from router.proxy.asgi import serve_asgi
 from router.proxy.bounds import Bounds
 from router.proxy.call import Scope
+from router.proxy.legs.pair import PhaseLimits
+from router.proxy.legs.parts import SendingParts, make_sending
+from router.proxy.legs.retries import RetryLimits
 from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import Answer, HotRoutes
@@ -78,23 +84,11 @@ class Router:
         policy_path = None if config.policy.file is None else Path(config.policy.file)
         policy = config.policy if policy_path is None else check_policy(policy_path)
         acting, shadow = build_policies(policy)
-        self.placer = Placer(
-            policy=acting,
-            shadow=shadow,
-            rng_seed=rng_seed,
-            settings=_make_settings(config),
-        )
+        self.placer = Placer(policy=acting, shadow=shadow, rng_seed=rng_seed, settings=_make_settings(config))
         self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
-        self.fleet = FleetWatch(
-            config,
-            placer=self.placer,
-            events=self.events,
-            prompts=self.prompts,
-            agreement=self.agreement,
-            clock=clock,
-            tls=worker_tls,
-        )
+        self.fleet = self._make_fleet(config, worker_tls)
         self._upstream = _LateUpstream()
+        self._sending = _make_sending(config)
         self._worker_tls = worker_tls
         self.control: FastAPI = build_control_app(
             fleet=self.fleet,
@@ -108,11 +102,25 @@ class Router:
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
+        publish_page(self.control)
+        self.admission = Admission(config.queue.to_settings(), self.metrics, clock)
         self._app = HotRoutes(self._proxy_parts(), self.control)
         self.gate = _make_gate(config, self._app.is_client_path)
         self.guard = Guard(self._app, self.gate, self.metrics)
         self._serve_control = serve_asgi(self.control, config.limits.body_bytes)
         self._show_metrics()
+
+    def _make_fleet(self, config: FleetConfig, worker_tls: ssl.SSLContext | None) -> FleetWatch:
+        return FleetWatch(
+            config,
+            placer=self.placer,
+            events=self.events,
+            prompts=self.prompts,
+            agreement=self.agreement,
+            clock=self._clock,
+            tls=worker_tls,
+            on_left=self.metrics.forget_ranks,
+        )
 
     def _show_metrics(self) -> None:
         """What the metrics page reads of the parts at each scrape."""
@@ -125,6 +133,7 @@ class Router:
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
         )
+        self.metrics.queue_waiting.set_function(lambda: len(self.admission.queue))
         self.metrics.kept_states.set_function(lambda: len(self.placer.pins))
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
         self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes)
@@ -160,8 +169,10 @@ class Router:
             fleet=self.fleet,
             prompts=self.prompts,
             upstream=self._upstream,
+            admission=self.admission,
             metrics=self.metrics,
             limits=limits,
+            sending=self._sending,
             clock=self._clock,
             agreement=self.agreement,
             tenancy=_make_tenancy(self.config.access),
@@ -205,6 +216,7 @@ class Router:
                 await self.policy_file.stop()
                 await self.fleet.stop()
         finally:
+            await self._sending.background.close()
             await upstream.close()
             self.prompts.close()
             self.events.stop()
@@ -232,6 +244,11 @@ def _make_tenancy(access: AccessConfig) -> Tenancy:
     return Tenancy(secret or token_bytes(32))
 
 
+def _make_sending(config: FleetConfig) -> SendingParts:
+    limits = PhaseLimits(prefill_s=config.timeouts.prefill_s, handoff_s=config.timeouts.handoff_s)
+    return make_sending(RetryLimits(**config.retries.model_dump()), limits)
+
+
 def _make_settings(config: FleetConfig) -> PlacerSettings:
     return PlacerSettings(
         home_idle_ttl_s=config.sessions.idle_ttl_s,
@@ -243,6 +260,7 @@ def _make_settings(config: FleetConfig) -> PlacerSettings:
             RequestLimit(workers=frozenset(map(WorkerId, limit.workers)), max_requests=limit.max_requests)
             for limit in config.admission
         ),
+        requests_per_rank=config.queue.requests_per_rank,
     )
 
 

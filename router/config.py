@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from router.config_access import AccessConfig, is_loopback
 from router.config_breaker import BreakerConfig
+from router.config_discovery import DiscoveryConfig, RegistrationConfig
 from router.config_forward import ForwardConfig
 from router.config_model import ConfigModel, Count, Port, Seconds, SizeBytes, Text, describe_valid
 from router.config_policy import (
@@ -26,6 +27,7 @@ from router.config_policy import (
     describe_refusal,
     parse_config_text,
 )
+from router.config_queue import QueueConfig
 from router.config_retries import RetriesConfig
 from router.config_sources import apply_environment, apply_flags, find_origin, may_be_secret
 from router.config_tls import ServerTls, WorkerTls
@@ -156,7 +158,11 @@ class FleetConfig(ConfigModel):
 
     listen: ListenConfig = ListenConfig()
     access: AccessConfig = AccessConfig()
-    workers: Annotated[tuple[WorkerConfig, ...], Field(min_length=1, max_length=10_000)]
+    #: Engines that are there from the start to the end; may be left out where `discovery` or `registration` names some.
+    workers: Annotated[tuple[WorkerConfig, ...], Field(max_length=10_000)] = ()
+    discovery: DiscoveryConfig = DiscoveryConfig()
+    #: Workers may register themselves; none by default.
+    registration: RegistrationConfig | None = None
     worker_tls: WorkerTls = WorkerTls()
     #: Model name the fleet serves; None takes what the workers say.
     model: Text | None = None
@@ -172,6 +178,7 @@ class FleetConfig(ConfigModel):
     sessions: SessionsConfig = SessionsConfig()
     #: Limits on what workers may have at once; none by default.
     admission: Annotated[tuple[AdmissionLimit, ...], Field(max_length=1_000)] = ()
+    queue: QueueConfig = QueueConfig()
     #: None reads every sidecar's own event sockets.
     redis: RedisConfig | None = None
 
@@ -189,6 +196,13 @@ class FleetConfig(ConfigModel):
         )
         told = {"key": f"listen.{open_to[0]}", "value": hosts[open_to[0]], "problem": problem}
         raise PydanticCustomError("open_to_all", "{problem}", told)
+
+    @model_validator(mode="after")
+    def _someone_names_workers(self) -> Self:
+        found = self.workers or self.discovery.file or self.discovery.kubernetes or self.registration
+        if not found:
+            raise PydanticCustomError("no_worker", "{problem}", {"key": "workers", "value": None, "problem": NO_WORKER})
+        return self
 
     @model_validator(mode="after")
     def _workers_differ(self) -> Self:
@@ -265,7 +279,7 @@ def _describe(detail: ErrorDetails) -> tuple[list[str], object, str, bool]:
     path, value, problem, shows_value = describe_refusal(detail)
     if may_be_secret(".".join(path)):
         return path, None, problem, False
-    if path == ["workers"] and detail["type"] in {"missing", "too_short"}:
+    if detail["type"] == "no_worker":
         return path, None, NO_WORKER, False
     return path, value, problem, shows_value
 

@@ -145,7 +145,7 @@ class WorkerConfig(ConfigModel):
     @field_validator("url", "sidecar")
     @classmethod
     def _usable_url(cls, value: str | None) -> str | None:
-        problem = None if value is None else _find_url_problem(value)
+        problem = None if value is None else find_url_problem(value)
         if problem is not None:
             raise PydanticCustomError("bad_url", "{problem}", {"problem": problem})
         return None if value is None else value.rstrip("/")
@@ -193,7 +193,7 @@ class WorkerConfig(ConfigModel):
         return self.id or urlsplit(self.url).netloc
 
 
-def _find_url_problem(url: str) -> str | None:
+def find_url_problem(url: str) -> str | None:
     """What is wrong with a worker's URL; None when it can be used."""
     want = "a worker URL looks like http://host:30000"
     if not url.isprintable() or " " in url:

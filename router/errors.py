@@ -13,9 +13,12 @@
     │   ├── MissingKeyError           401 missing_key
     │   └── ForbiddenError            403 forbidden
     │       └── ModelForbiddenError   403 model_forbidden
+    ├── RateLimitedError              429 rate_limited         always with Retry-After
     ├── FleetError                    503 no_worker            always with Retry-After
     │   ├── AllUnhealthyError         503 all_unhealthy
     │   ├── OverloadedError           503 overloaded
+    │   ├── QueueFullError            503 queue_full
+    │   ├── QueueTimeoutError         503 queue_timeout
     │   └── PinnedElsewhereError      503 pinned_unavailable
     └── UpstreamError                 502 upstream_error
         ├── UpstreamUnreachableError  502 upstream_unreachable
@@ -191,6 +194,23 @@ class ModelForbiddenError(ForbiddenError):
     code = "model_forbidden"
 
 
+class RateLimitedError(DovecoteError):
+    """The key has asked for as much as it may for now."""
+
+    status_code = 429
+    error_type = "rate_limit_error"
+    code = "rate_limited"
+
+    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = retry_after_s
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """When it is worth while to come again."""
+        return {"retry-after": str(self.retry_after_s)}
+
+
 class FleetError(DovecoteError):
     """No rank can take the request now."""
 
@@ -218,6 +238,18 @@ class OverloadedError(FleetError):
     """Every worker that could take the request has as many as it may."""
 
     code = "overloaded"
+
+
+class QueueFullError(FleetError):
+    """As many wait for a worker as may, or the request had to go for another tenant's."""
+
+    code = "queue_full"
+
+
+class QueueTimeoutError(FleetError):
+    """No worker had room in the time that a request may wait."""
+
+    code = "queue_timeout"
 
 
 class PinnedElsewhereError(FleetError):

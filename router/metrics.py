@@ -40,6 +40,21 @@ class RequestOutcome(StrEnum):
     WORKER_LOST = "worker_lost"
 
 
+class QueueEnd(StrEnum):
+    """What became of a request that had to wait."""
+
+    PLACED = "placed"
+    #: There was no room in the queue.
+    FULL = "full"
+    #: It had to go for another tenant's.
+    DISPLACED = "displaced"
+    TIMED_OUT = "timed_out"
+    #: Its client went, or ended it.
+    LEFT = "left"
+    #: Placement refused it for another reason than want of room.
+    FAILED = "failed"
+
+
 class StreamView(msgspec.Struct, frozen=True, kw_only=True):
     """What is known of one rank's event stream at one moment."""
 
@@ -107,6 +122,13 @@ class RouterMetrics:
         self.errors = self._counter("errors", "Errors answered by the router itself.", ("reason",))
         self.upstream_errors = self._counter("upstream_errors", "Failures of workers.", ("worker", "reason"))
         self.retries = self._counter("retries", "Requests sent to a second rank after a failed connection.", ())
+        self.queue_wait = self._histogram(
+            "queue_wait_seconds", "How long requests that had to wait did so before they were placed.", _TTFT_BUCKETS_S
+        )
+        ends = self._counter("queue_ends", "Requests that had to wait or found the queue full.", ("end",))
+        self.queue_ends = {end: ends.labels(end.value) for end in QueueEnd}
+        self.queue_waiting = Gauge(PREFIX + "queue_waiting", "Requests that wait now.", registry=self.registry)
+        self.rate_limited = self._counter("rate_limited", "Requests over a limit of their key.", ("key", "limit"))
         self._of_rank: dict[Target, RankMetrics] = {}
         self.kept_states = Gauge(
             PREFIX + "kept_states", "Stored responses and sessions whose engine is known.", registry=self.registry
@@ -125,6 +147,15 @@ class RouterMetrics:
             counters = (self.placements, self.prompt_tokens, self.predicted_cached, self.actual_cached)
             known = self._of_rank[target] = RankMetrics(*(each.labels(*rank_labels(target)) for each in counters))
         return known
+
+    def forget_ranks(self, targets: Iterable[Target]) -> None:
+        """Ranks left the fleet for good, and with them what is counted of them: names come and go without end."""
+        for target in targets:
+            self._of_rank.pop(target, None)
+            labels = dict(zip(RANK, rank_labels(target), strict=True))
+            for counter in (self.placements, self.prompt_tokens, self.predicted_cached, self.actual_cached):
+                counter.remove_by_labels(labels)
+            self.upstream_errors.remove_by_labels({"worker": target.worker})
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(PREFIX + name, text, labels, registry=self.registry)

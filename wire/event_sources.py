@@ -94,6 +94,17 @@ def _read_sglang_events(
     return events, None, read_count(block.get("dp_size"), MAX_RANKS), read_count(block.get("block_size"), 1 << 20)
 
 
+def read_load_ports(info: dict[str, Any], url: str) -> EventPorts | None:
+    """Load sockets of a `/server_info`, rank r lies r ports above the base; None where the engine pushes no load."""
+    block = info.get("kv_events")
+    if not isinstance(block, dict):
+        return None
+    port_base = read_count(block.get("load_endpoint_port_base"), 65_535)
+    host = _host(block.get("endpoint_host"), url)
+    topic = block.get("load_topic")
+    return None if port_base is None else EventPorts(host, port_base, _topic("load" if topic is None else topic))
+
+
 def _read_vllm_events(
     sources: Any, url: str
 ) -> tuple[tuple[RankEvents, ...] | None, str | None, int | None, int | None]:

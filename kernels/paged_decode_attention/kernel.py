@@ -14,9 +14,14 @@ from torch import Tensor
 
 from kernels.index_build import TILE_TOKENS
 from kernels.paged_decode_attention.call import DecodeCall
+from kernels.paged_tiles import load_pages
 
-#: Programs that a multiprocessor holds at once, by the memory that their tiles take.
-PROGRAMS_PER_PROCESSOR = 2
+#: Programs that a multiprocessor holds at once, and the shared memory that they have in all.
+PROGRAMS, WIDE_PROGRAMS, SHARED_BYTES = 3, 2, 224 * 1024
+#: Up to this many bytes of a token's key, `PROGRAMS`; above it `WIDE_PROGRAMS`.
+_NARROW_ROW_BYTES = 256
+#: Shared memory of a program beside its tiles in flight.
+_KEPT_BYTES = 8 * 1024
 #: Programs in the interpreter: a few, so that contexts are split.
 INTERPRETED_PROGRAMS = 3
 #: Partials that are merged at once.
@@ -82,15 +87,12 @@ def decode_kernel(
             )  # [ROWS, DIM]
             summed = tl.zeros((ROWS, DIM), dtype=tl.float32)
             most, weight = tl.full((ROWS,), -1e30, dtype=tl.float32), tl.zeros((ROWS,), dtype=tl.float32)
+            # Pages are read a tile ahead, so that keys and values can be asked for before they are needed.
+            page = load_pages(pages, tile + skipped, length, PAGE_TOKENS, TILE)
             for one in tl.range(tile + skipped, end_tile + skipped, num_stages=STAGES):
                 token = one * TILE + tl.arange(0, TILE)  # [TILE]
                 is_seen = (token < length) & (token >= first_token)
-                if PAGE_TOKENS % TILE == 0:
-                    page = tl.load(pages + one * TILE // PAGE_TOKENS).to(tl.int64)
-                    slot = page * PAGE_TOKENS + one * TILE % PAGE_TOKENS + tl.arange(0, TILE)
-                else:
-                    page = tl.load(pages + token // PAGE_TOKENS, mask=is_seen, other=0).to(tl.int64)
-                    slot = page * PAGE_TOKENS + token % PAGE_TOKENS
+                slot = page.to(tl.int64) * PAGE_TOKENS + token % PAGE_TOKENS
                 at = ((slot * KV_HEADS + head) * HEAD_DIM)[:, None] + lane[None, :]  # [TILE, DIM]
                 is_read = is_seen[:, None] & in_head[None, :]
                 key = tl.load(key_pool + at, mask=is_read, other=0.0).to(query.dtype)
@@ -104,6 +106,7 @@ def decode_kernel(
                 summed = summed * kept[:, None]
                 summed = tl.dot(share.to(query.dtype), value, summed, input_precision="ieee")
                 most = higher
+                page = load_pages(pages, one + 1, length, PAGE_TOKENS, TILE)
             place = (program + sequence).to(tl.int64) * (KV_HEADS * GROUP) + head * GROUP + row
             is_kept = in_group[:, None] & in_head[None, :]
             tl.store(partials + place[:, None] * HEAD_DIM + lane[None, :], summed / weight[:, None], mask=is_kept)
@@ -180,10 +183,11 @@ def paged_decode_attention(call: DecodeCall, out: Tensor, lse: Tensor) -> None:
     kv_heads, page_tokens = call.key_pool.shape[2], call.key_pool.shape[1]
     if not call.queries.numel():
         return
-    programs = count_programs(call.queries.device, kv_heads)
+    dim = max(16, triton.next_power_of_2(head_dim))
+    row_bytes = dim * call.key_pool.element_size()
+    programs = count_programs(call.queries.device, kv_heads, row_bytes)
     partials = torch.empty((programs + sequences, heads, head_dim), dtype=torch.float32, device=out.device)
     partial_lses = torch.empty((programs + sequences, heads), dtype=torch.float32, device=out.device)
-    dim = max(16, triton.next_power_of_2(head_dim))
     is_list = call.page_offsets is not None
     decode_kernel[(programs, kv_heads)](
         call.queries,
@@ -207,7 +211,7 @@ def paged_decode_attention(call: DecodeCall, out: Tensor, lse: Tensor) -> None:
         PAGE_TOKENS=page_tokens,
         TILE=TILE_TOKENS,
         IS_LIST=is_list,
-        STAGES=choose_stages(dim * call.key_pool.element_size()),
+        STAGES=choose_stages(row_bytes),
         num_warps=4,
     )
     decode_merge_kernel[(sequences, heads)](
@@ -224,15 +228,19 @@ def paged_decode_attention(call: DecodeCall, out: Tensor, lse: Tensor) -> None:
         DIM=dim,
         PARTS=MERGED_PARTS,
         HAS_SINKS=call.sinks is not None,
-        num_warps=1,
+        num_warps=4,
     )
 
 
-def count_programs(device: torch.device, kv_heads: int) -> int:
+def count_programs(device: torch.device, kv_heads: int, row_bytes: int) -> int:
     """Programs a key head, so that all of them fill the device once."""
     if device.type != "cuda":
         return INTERPRETED_PROGRAMS
-    return max(1, _count_processors(device) * PROGRAMS_PER_PROCESSOR // kv_heads)
+    return max(1, _count_processors(device) * _count_resident(row_bytes) // kv_heads)
+
+
+def _count_resident(row_bytes: int) -> int:
+    return PROGRAMS if row_bytes <= _NARROW_ROW_BYTES else WIDE_PROGRAMS
 
 
 @cache
@@ -241,6 +249,6 @@ def _count_processors(device: torch.device) -> int:
 
 
 def choose_stages(row_bytes: int) -> int:
-    """Tiles in flight: as many as leave room for the programs that share a multiprocessor."""
-    tile_bytes = 2 * TILE_TOKENS * row_bytes
-    return max(1, min(4, 224 * 1024 // PROGRAMS_PER_PROCESSOR // tile_bytes))
+    """Stages of the loop, one more than tiles are in flight: as many as leave room for the programs beside."""
+    free_bytes = SHARED_BYTES // _count_resident(row_bytes) - _KEPT_BYTES
+    return 1 + max(1, min(3, free_bytes // (2 * TILE_TOKENS * row_bytes)))

@@ -6,19 +6,28 @@ A question that could not be asked because this process or machine is at its lim
 import asyncio
 import errno
 import json
+from collections.abc import Callable
 from typing import Any
 
 import httpx
 import msgspec
 
 from router.control.facts import WorkerFacts, read_facts, read_sidecar_facts
-from wire.load import LoadReport, decode_sglang_loads
+from router.control.loads import LoadSource
+from wire.load import LoadReport, decode_sglang_loads, decode_vllm_count, decode_vllm_metrics
 from wire.malformed import Malformed
 
 #: Longest answer that is read.
 MAX_ANSWER_BYTES = 8 << 20
 #: Connections fail so where this process or machine is at its limits.
 _OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+
+#: Forms in which engines tell their load, the best first: path, and what reads the answer.
+_LOAD_FORMS: dict[LoadSource, tuple[str, Callable[[bytes], tuple[LoadReport, ...] | Malformed]]] = {
+    LoadSource.LOADS: ("/v1/loads", decode_sglang_loads),
+    LoadSource.METRICS: ("/metrics", decode_vllm_metrics),
+    LoadSource.COUNT: ("/load", decode_vllm_count),
+}
 
 
 class OwnLimitError(Exception):
@@ -79,11 +88,21 @@ class EngineClient:
         sources = None if has_events else await self._get("/kv_event_sources")
         return read_facts(info, models, sources, url=self._url)
 
-    async def read_loads(self) -> tuple[LoadReport, ...] | None:
-        """Load of each rank; None where the engine has no `/v1/loads` of a known form."""
-        body = await self._ask("GET", (self._sidecar_url or self._url) + "/v1/loads", None)
-        reports = None if body is None else decode_sglang_loads(body)
-        return None if isinstance(reports, Malformed) else reports
+    async def read_loads(self, known: LoadSource | None = None) -> tuple[LoadSource, tuple[LoadReport, ...]] | None:
+        """Load of each rank and how it was told; None where the engine tells in no known form.
+
+        Args:
+            known: Form in which it answered before, so that only that one is asked for.
+        """
+        for source, (path, decode) in _LOAD_FORMS.items():
+            if known is not None and source is not known:
+                continue
+            base = self._sidecar_url if self._sidecar_url is not None and source is LoadSource.LOADS else self._url
+            body = await self._ask("GET", base + path, None)
+            reports = None if body is None else decode(body)
+            if reports is not None and not isinstance(reports, Malformed):
+                return source, reports
+        return None
 
     async def tokenize(self, request: dict[str, Any]) -> list[int] | None:
         """The engine's own ids for a request; None where it does not say."""

@@ -24,6 +24,7 @@ from wire.event_sources import (
     is_bigram,
     read_count,
     read_event_sources,
+    read_load_ports,
     read_text,
 )
 
@@ -65,6 +66,8 @@ class WorkerFacts(msgspec.Struct, frozen=True, kw_only=True):
     redis_name: str | None = None
     #: Ports of all ranks, or the sockets of each.
     events: EventPorts | tuple[RankEvents, ...] | None = None
+    #: Sockets to which it pushes its load; None where it does not.
+    load_ports: EventPorts | None = None
     #: Why there are no events, in words; None where there are.
     events_absent: str | None = None
     #: Differs after a restart, where the engine says anything of the kind.
@@ -101,6 +104,7 @@ def read_facts(server_info: Any, models: Any, event_sources: Any, *, url: str) -
         bootstrap_port=read_count(info.get("disaggregation_bootstrap_port"), 65_535),
         events=events,
         events_absent=absent,
+        load_ports=read_load_ports(info, url),
         start_mark=_start_mark(info),
         version=read_text(info.get("version")),
         problem=find_dp_problem(info),
@@ -137,17 +141,26 @@ def check_facts(facts: WorkerFacts, config: WorkerConfig) -> None:
     Raises:
         ContradictionError: Names both values.
     """
-    for key, told in (
-        ("dp_size", facts.dp_size),
-        ("role", facts.role),
-        ("engine", facts.engine),
-        ("bootstrap_port", facts.bootstrap_port),
+    layout = config.cache.to_layout()
+    for key, configured, told in (
+        ("dp_size", config.dp_size, facts.dp_size),
+        ("role", config.role, facts.role),
+        ("engine", config.engine, facts.engine),
+        ("bootstrap_port", config.bootstrap_port, facts.bootstrap_port),
+        ("cache.layout", _say_layout(layout), _say_layout(facts.layout)),
     ):
-        configured = getattr(config, key)
         if configured is not None and told is not None and configured != told:
             raise ContradictionError(
                 f"worker {config.worker_id}: {key} is {configured} in the configuration and {told} by its own account"
             )
+
+
+def _say_layout(layout: Layout | None) -> str | None:
+    """Groups in words; None where nothing is declared."""
+    if layout is None:
+        return None
+    groups = (msgspec.structs.asdict(group).items() for group in layout.groups)
+    return "; ".join(", ".join(f"{name} {value}" for name, value in group if value) for group in groups)
 
 
 def find_leg_problem(role: Role, engine: Engine | None) -> str | None:

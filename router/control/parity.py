@@ -101,8 +101,15 @@ class TokenizeClient(Protocol):
         """The engine's ids, None where it does not say."""
 
 
-async def probe_parity(client: TokenizeClient, prompter: Prompter, model: str) -> Parity:
-    """Compare the ids of the battery."""
+async def probe_parity(client: TokenizeClient, prompter: Prompter, model: str, *, tries_all: bool = False) -> Parity:
+    """Compare the ids of the battery.
+
+    Args:
+        client: The engine.
+        prompter: The router's side.
+        model: Name to ask for.
+        tries_all: Try every form though one was found: nobody else goes by that one.
+    """
     answers: list[tuple[Case, list[int]]] = []
     for case in BATTERY:
         ids = await client.tokenize(case.to_body(model))
@@ -110,7 +117,7 @@ async def probe_parity(client: TokenizeClient, prompter: Prompter, model: str) -
             answers.append((case, ids))
     if not answers:
         return await _probe_text(client, prompter, model)
-    return await asyncio.to_thread(_settle, prompter, answers)
+    return await asyncio.to_thread(_settle, prompter, answers, tries_all=tries_all)
 
 
 async def _probe_text(client: TokenizeClient, prompter: Prompter, model: str) -> Parity:
@@ -128,11 +135,12 @@ async def _probe_text(client: TokenizeClient, prompter: Prompter, model: str) ->
     return verdict
 
 
-def _settle(prompter: Prompter, answers: Sequence[tuple[Case, list[int]]]) -> Parity:
-    """Whether the prompter gives these ids, in its form or, before it has one, in some form, which it then keeps."""
+def _settle(prompter: Prompter, answers: Sequence[tuple[Case, list[int]]], *, tries_all: bool) -> Parity:
+    """Whether the prompter gives these ids, in its form or, where others may be tried, in one that it then keeps."""
     needed = [(case, ids) for case, ids in answers if not case.fields]
     extra = [(case, ids) for case, ids in answers if case.fields]
-    forms = [prompter.form] if prompter.is_settled else [prompter.form, *iter_forms()]
+    is_bound = prompter.is_settled and not tries_all
+    forms = [prompter.form] if is_bound else [prompter.form, *iter_forms()]
     right = [form for form in dict.fromkeys(forms) if all(_agrees(prompter, form, *one) for one in needed)]
     if not right or not any(_is_rendered(prompter, right[0], case) for case, _ in answers):
         return Parity.FAILED

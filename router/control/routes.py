@@ -14,7 +14,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
-from router.access.principal import find_principal
+from router.access.principal import Principal, find_principal
 from router.control.fleet import FleetWatch
 from router.control.worker import Worker
 from router.errors import error_body
@@ -24,6 +24,8 @@ from router.placement.decision import DecisionRecord
 from router.placement.placer import Placer
 from wire.ids import RequestId, Target
 
+#: Longest name of a client's that is shown to it again.
+MAX_SHOWN_CHARS = 100
 #: Most decisions in one answer.
 MAX_LISTED = 1_000
 #: Oldest decision whose hour is told.
@@ -117,24 +119,24 @@ def _fleet_routes(
     @routes.get("/health")
     async def health() -> JSONResponse:
         """200 while a request could be placed, else 503."""
-        usable = sum(fleet.find_health().values())
+        usable = fleet.count_taking()
         body = {"status": "ok" if usable else "no healthy worker", "healthy_workers": usable}
         return JSONResponse(body, status_code=200 if usable else 503)
 
     @routes.get("/v1/models")
     async def models(request: Request) -> JSONResponse:
-        """Every model that a usable worker serves, and the key is for."""
-        principal = find_principal(request.scope)
-        ranks = (
-            rank for worker in fleet.workers.values() if worker.is_usable for rank in worker.to_rank_facts(fleet.model)
-        )
-        names = dict.fromkeys(name for rank in ranks for name in rank.models)
-        data = [
-            {"id": name, "object": "model", "created": 0, "owned_by": "dovecote"}
-            for name in names
-            if principal.may_ask_for(name)
-        ]
-        return JSONResponse({"object": "list", "data": data})
+        """Every model that a worker serves which takes requests, and the key is for."""
+        listed = _list_models(fleet, find_principal(request.scope))
+        return JSONResponse({"object": "list", "data": list(listed.values())})
+
+    @routes.get("/v1/models/{model:path}")
+    async def model(request: Request, model: str) -> JSONResponse:
+        """One of them."""
+        found = _list_models(fleet, find_principal(request.scope)).get(model)
+        if found is None:
+            message = f"the model {model[:MAX_SHOWN_CHARS]!r} does not exist; GET /v1/models lists those served"
+            return _error(404, message, param="model", code="model_not_found")
+        return JSONResponse(found)
 
     @routes.get("/v1/workers")
     async def workers() -> JSONResponse:
@@ -145,6 +147,15 @@ def _fleet_routes(
         return JSONResponse({"workers": listed})
 
     return routes
+
+
+def _list_models(fleet: FleetWatch, principal: Principal) -> dict[str, dict[str, Any]]:
+    """Models by name, over all usable workers; an adapter says on which one it sits."""
+    usable = [worker for worker in fleet.workers.values() if worker.takes_requests]
+    parents = {name: base for worker in usable if worker.facts for name, base in worker.facts.adapters.items()}
+    names = (name for worker in usable for rank in worker.to_rank_facts(fleet.model) for name in rank.models)
+    head = {"object": "model", "created": 0, "owned_by": "dovecote"}
+    return {name: {"id": name, **head, "parent": parents.get(name)} for name in names if principal.may_ask_for(name)}
 
 
 def _describe(

@@ -13,12 +13,14 @@ from router.control.facts import (
     shift_port,
 )
 from router.control.health import HealthGate
+from router.control.loads import WorkerLoads
+from router.control.registry import Entry
 from router.fleet.rank import RankFacts
 from router.fleet.role import Bootstrap, Engine, Role
 from router.fleet.source import RankSource
 from router.prompt.loading import has_tokenizer
 from wire.event_sources import RankEvents
-from wire.ids import Target, WorkerId
+from wire.ids import Target
 from wire.redis_entries import name_stream
 
 #: Hosts at which the router itself waits for the engine to connect.
@@ -28,10 +30,15 @@ _BOUND_HOSTS = ("tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:")
 class Worker:
     """State of one engine process. Written by the fleet watch only."""
 
-    def __init__(self, config: WorkerConfig, gate: HealthGate) -> None:
-        self.config = config
-        self.id = WorkerId(config.worker_id)
+    def __init__(self, entry: Entry, gate: HealthGate) -> None:
+        #: As its source describes it.
+        self.entry = entry
+        self.id = entry.worker
         self.gate = gate
+        #: Its source has it no more: it leaves when it is idle.
+        self.is_leaving = False
+        #: An operator asked for it to be drained.
+        self.is_ordered_out = False
         #: What it said of itself; None until it said so.
         self.facts: WorkerFacts | None = None
         #: Why it gets no requests although it lives, in words; None where nothing speaks against it.
@@ -48,11 +55,28 @@ class Worker:
         self.problem: str | None = "not probed yet"
         #: That it does not answer was logged before it ever did.
         self.is_absence_logged = False
+        #: What it said of its load, and how.
+        self.loads = WorkerLoads()
+
+    @property
+    def config(self) -> WorkerConfig:
+        """What is configured of it."""
+        return self.entry.config
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it finishes what it has and gets nothing new."""
+        return self.is_leaving or self.is_ordered_out or self.entry.draining
 
     @property
     def is_usable(self) -> bool:
-        """Whether requests may go there."""
+        """Whether it can serve: it lives, told its facts, and nothing speaks against it."""
         return self.gate.healthy and self.facts is not None and self.refused is None
+
+    @property
+    def takes_requests(self) -> bool:
+        """Whether new requests may go there."""
+        return self.is_usable and self.entry.ready and not self.is_draining
 
     def accept(self, facts: WorkerFacts) -> bool:
         """Take what the worker says of itself; whether that differs from before."""
@@ -90,6 +114,10 @@ class Worker:
         count = self.facts.dp_size if self.facts is not None else self.config.dp_size or 1
         return tuple(Target(self.id, rank) for rank in range(count))
 
+    def serves(self, model: str, alias: str | None) -> bool:
+        """Whether it serves a model; `alias` is the name of the whole fleet, by configuration."""
+        return self.facts is not None and (model in self.facts.models or model == alias)
+
     def to_rank_facts(self, model: str | None) -> tuple[RankFacts, ...]:
         """Its ranks for placement; none before it told its models.
 
@@ -105,7 +133,8 @@ class Worker:
                 target=target,
                 url=self.config.url,
                 models=models,
-                healthy=self.is_usable,
+                healthy=self.is_usable and self.entry.ready,
+                draining=self.is_draining,
                 block_tokens=facts.block_tokens,
                 capacity_tokens=facts.capacity_tokens,
                 is_bigram=facts.is_bigram,
@@ -144,7 +173,8 @@ class Worker:
         if self.config.events is EventsMode.OFF or self.facts is None or self.no_credit is not None:
             return None
         if not isinstance(self.config.events, EventSource):
-            return find_rank_events(self.facts, target.dp_rank)
+            found = find_rank_events(self.facts, target.dp_rank)
+            return found if found is not None and self._may_follow(found) else None
         source = self.config.events
         replay = source.replay_endpoint
         return RankEvents(
@@ -154,13 +184,25 @@ class Worker:
             binds=source.endpoint.startswith(_BOUND_HOSTS) if source.binds is None else source.binds,
         )
 
+    def may_reach(self, host: str) -> bool:
+        """Whether a host that the worker names may be connected to: a guest names no other than its own."""
+        return not self.entry.is_guest or host == urlsplit(self.config.url).hostname
+
+    def _may_follow(self, events: RankEvents) -> bool:
+        addresses = (events.endpoint, events.replay_endpoint)
+        hosts = {urlsplit(address).hostname or "" for address in addresses if address is not None}
+        return not (self.entry.is_guest and events.binds) and all(map(self.may_reach, hosts))
+
     def explain_no_credit(self) -> str | None:
         """Why its ranks earn no cache credit; None where they can."""
         if self.no_credit is not None or self.facts is None:
             return self.no_credit
         if self.config.events is EventsMode.OFF:
             return "its events are switched off in the configuration"
-        return None if isinstance(self.config.events, EventSource) else self.facts.events_absent
+        if isinstance(self.config.events, EventSource):
+            return None
+        is_elsewhere = self.facts.events is not None and not any(map(self.find_events, self.targets))
+        return "its event sockets are at another host than its own" if is_elsewhere else self.facts.events_absent
 
     def describe_credit(self) -> str:
         """What cache credit of its ranks rests on: `exact`, `approximate` or `none`."""

@@ -7,6 +7,7 @@ Tables are made anew after some more answers; between, a look is one bisection.
 import math
 from bisect import bisect_right
 from itertools import accumulate, pairwise
+from operator import mul
 
 #: Lengths in tokens between which answers are told apart: half a doubling each, up to half a million.
 GRID: tuple[float, ...] = (0.0, *(8.0 * 2.0 ** (step / 2) for step in range(33)))
@@ -51,6 +52,12 @@ class OutputLengths:
         """Tokens that an answer of so many is expected to go on for; at least 1, at most what a limit leaves."""
         return _limit(self._remaining[_find_place(output_tokens)], output_tokens, limit_tokens)
 
+    def find_both_tokens(self, output_tokens: int, limit_tokens: int | None) -> tuple[int, int]:
+        """`find_remaining_tokens` and `find_joint_tokens` of one answer."""
+        place = _find_place(output_tokens)
+        remaining, joint = self._remaining[place], self._joint[place]
+        return _limit(remaining, output_tokens, limit_tokens), _limit(joint, output_tokens, limit_tokens)
+
     def find_joint_tokens(self, output_tokens: int, limit_tokens: int | None = None) -> int:
         """Tokens for which it is expected to go on beside an answer that begins now: the shorter of the two."""
         return _limit(self._joint[_find_place(output_tokens)], output_tokens, limit_tokens)
@@ -59,10 +66,10 @@ class OutputLengths:
         """Cost: the square of the grid, a fraction of a millisecond."""
         self._fresh = 0
         survival = self._find_survival()
-        self._remaining = tuple(round(max(1.0, _find_mean(survival, begun))) for begun in range(len(GRID) - 1))
-        self._joint = tuple(
-            round(max(1.0, _find_mean(survival, begun, beside=survival))) for begun in range(len(GRID) - 1)
-        )
+        falls = [after - before for before, after in pairwise(survival)]
+        means = [_find_means(survival, falls, begun) for begun in range(len(GRID) - 1)]
+        self._remaining = tuple(round(max(1.0, alone)) for alone, _ in means)
+        self._joint = tuple(round(max(1.0, beside)) for _, beside in means)
 
     def _find_survival(self) -> list[float]:
         """Share of answers longer than each length of the grid; summed from its end, where the small figures stand."""
@@ -70,18 +77,17 @@ class OutputLengths:
         return [count / left[-1] for count in reversed(left)]
 
 
-def _find_mean(survival: list[float], begun: int, beside: list[float] | None = None) -> float:
-    """Tokens still to come of an answer as long as a place of the grid; at most what comes of one that begins.
+def _find_means(survival: list[float], falls: list[float], begun: int) -> tuple[float, float]:
+    """Tokens still to come of an answer as long as a place of the grid; the same beside one that begins.
 
-    The integral of the share that goes on, `S(g + t) / S(g)`, times the share of new answers that do.
+    The integral of the share that goes on, `S(g + t) / S(g)`; and of that times the share of new answers that do.
     """
     alive = survival[begun]
     if alive <= 0.0:
-        return GRID[begun]
-    shares = [survival[place] + part * (survival[place + 1] - survival[place]) for place, part in _SHIFTED[begun]]
-    if beside is not None:
-        shares = [share * other for share, other in zip(shares, beside, strict=False)]
-    return math.fsum([width * share for width, share in zip(_WIDTHS, shares, strict=False)]) / alive
+        return GRID[begun], GRID[begun]
+    shares = [survival[place] + part * falls[place] for place, part in _SHIFTED[begun]]
+    joint = map(mul, shares, survival)
+    return math.fsum(map(mul, _WIDTHS, shares)) / alive, math.fsum(map(mul, _WIDTHS, joint)) / alive
 
 
 def _shift(begun_tokens: float) -> list[tuple[int, float]]:

@@ -30,6 +30,7 @@ from router.placement.stimuli import (
     TargetJudged,
     WorkerProbed,
 )
+from router.placement.views import REPORT_TTL_S
 from router.policy.base import PlacementQuery
 from wire.ids import RequestId, Target
 
@@ -202,9 +203,10 @@ class Books:
         mine = OwnLoad(open_requests=own.open_requests, waiting_tokens=own.waiting_tokens)
         s_per_token = self.paces.prefill.ratio * self._costs.prefill_s_per_token
         before = rank.report
-        rank.report = build_report(counts, own=mine, now_s=now_s, s_per_token=s_per_token)
+        taken_s = now_s - max(0.0, report.age_s) if report.age_s < REPORT_TTL_S else now_s - REPORT_TTL_S
+        rank.report = build_report(counts, own=mine, now_s=taken_s, s_per_token=s_per_token)
         if before is None or not before.looks_like(rank.report):
-            self.standings.note_report(report.target, now_s)
+            self.standings.note_report(report.target, taken_s)
         return True
 
     def take(self, told: Word, now_s: float) -> bool:

@@ -10,7 +10,7 @@ from router.placement.books import Books
 from router.placement.instructions import RejectReason
 from router.placement.ledger import Ledger
 from router.placement.pins import Pin
-from router.placement.settings import RequestLimit
+from router.placement.settings import PlacerSettings, RequestLimit
 from router.placement.standings import Pool, Standings
 from router.placement.stimuli import RequestArrived
 from wire.ids import Target
@@ -50,13 +50,13 @@ class Eligible(msgspec.Struct, frozen=True):
 
 
 def find_eligible(
-    books: Books, limits: Sequence[RequestLimit], arrival: RequestArrived, pin: Pin | None, now_s: float
+    books: Books, settings: PlacerSettings, arrival: RequestArrived, pin: Pin | None, now_s: float
 ) -> Eligible:
     """The ranks for one arrival: neither at a limit nor behind an open breaker, full ones only where there is no other.
 
     Every policy and every explicit choice gets its ranks here.
     """
-    at_limit = find_full(limits, books.fleet, books.ledger, now_s) - arrival.excluded if limits else _NONE
+    at_limit = _find_at_limit(settings, books, now_s) - arrival.excluded
     breakers = books.breakers
     barred, full, doubted = breakers.find_barred(now_s), breakers.find_full(now_s), breakers.find_doubted(now_s)
     if doubted:
@@ -86,6 +86,12 @@ def _without_credit(arrival: RequestArrived, doubted: frozenset[Target]) -> Requ
     overlaps = {target: tokens for target, tokens in arrival.overlaps.items() if target not in doubted}
     options = {target: ways for target, ways in arrival.options.items() if target not in doubted}
     return msgspec.structs.replace(arrival, overlaps=overlaps, options=options)
+
+
+def _find_at_limit(settings: PlacerSettings, books: Books, now_s: float) -> frozenset[Target]:
+    """Ranks that have as many requests as they may."""
+    busy = _NONE if settings.requests_per_rank is None else books.ledger.find_busy(settings.requests_per_rank)
+    return busy | find_full(settings.limits, books.fleet, books.ledger, now_s) if settings.limits else busy
 
 
 def find_full(limits: Sequence[RequestLimit], fleet: Fleet, ledger: Ledger, now_s: float) -> frozenset[Target]:
@@ -170,7 +176,7 @@ def find_refusal(
     if not serving:
         return RejectReason.UNKNOWN_MODEL
     if arrival.pin is not None:
-        return _find_pin_refusal(pin)
+        return _find_pin_refusal(pin, at_limit)
     accepting = [rank.facts.target for rank in serving if rank.facts.accepts_requests()]
     available = [target for target in accepting if target not in barred]
     if not available:
@@ -189,7 +195,9 @@ def _find_role_refusal(serving: Sequence[Rank], arrival: RequestArrived) -> Reje
     return RejectReason.NO_WORKER
 
 
-def _find_pin_refusal(pin: Pin | None) -> RejectReason:
+def _find_pin_refusal(pin: Pin | None, at_limit: frozenset[Target]) -> RejectReason:
     if pin is None:
         return RejectReason.UNKNOWN_STATE
+    if pin.target in at_limit and not pin.is_lost:
+        return RejectReason.OVERLOADED
     return RejectReason.LOST_STATE if pin.is_lost else RejectReason.PINNED_ELSEWHERE

@@ -121,7 +121,7 @@ class RankAccount:
 
     def settle(self, now_s: float) -> None:
         """Takes the seconds since the last time off the queue, first come first done."""
-        elapsed_s = max(0.0, now_s - self.settled_at_s)
+        elapsed_s = max(0.0, now_s - self.settled_at_s) if self.prefilling else 0.0
         for reservation in self.prefilling.values():
             floor_s = reservation.prefill_s * OVERDUE_RATIO
             done_s = min(elapsed_s, max(0.0, reservation.remaining_prefill_s - floor_s))
@@ -202,8 +202,9 @@ class RankAccount:
 
 def _expect(entry: Reservation, outputs: OutputLengths) -> None:
     """What is still to come of a request, by what is known of answers now."""
-    entry.remaining_output_tokens = outputs.find_remaining_tokens(entry.output_tokens, entry.max_output_tokens)
-    entry.joint_output_tokens = outputs.find_joint_tokens(entry.output_tokens, entry.max_output_tokens)
+    entry.remaining_output_tokens, entry.joint_output_tokens = outputs.find_both_tokens(
+        entry.output_tokens, entry.max_output_tokens
+    )
 
 
 class _Word(msgspec.Struct, frozen=True):
@@ -243,6 +244,11 @@ class Ledger:
         account = self._accounts.get(target)
         own = _NOTHING if account is None else account.totals(now_s)
         return _add_words(own, target, self._words.values(), now_s) if self._words else own
+
+    def find_busy(self, requests: int) -> frozenset[Target]:
+        """Ranks that have so many open requests of this router, or more. Cost: one look at each rank that has any."""
+        accounts = self._accounts.items()
+        return frozenset(target for target, each in accounts if len(each.prefilling) + len(each.decoding) >= requests)
 
     def waiting_s(self, target: Target, now_s: float) -> float:
         """Of these, the seconds of prefill ahead."""

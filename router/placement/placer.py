@@ -140,7 +140,7 @@ class Placer:
             return Reject(arrival.request_id, reason, tell_refusal(self.policy, arrival, reason))
         self._books.sweep(now_s)
         pin = None if arrival.pin is None else self.pins.find(arrival.pin, now_s)
-        eligible = find_eligible(self._books, self._settings.limits, arrival, pin, now_s)
+        eligible = find_eligible(self._books, self._settings, arrival, pin, now_s)
         arrival = eligible.arrival
         if eligible.refused is not None:
             decision = tell_refusal(self.policy, arrival, eligible.refused)
@@ -165,7 +165,7 @@ class Placer:
         now_s = self.clock.advance(arrival.now_s)
         self._books.sweep(now_s)
         pin = None if arrival.pin is None else self.pins.look_up(arrival.pin, now_s)
-        eligible = find_eligible(self._books, self._settings.limits, arrival, pin, now_s)
+        eligible = find_eligible(self._books, self._settings, arrival, pin, now_s)
         arrival = eligible.arrival
         if eligible.refused is not None:
             return tell_refusal(self.policy, arrival, eligible.refused)

@@ -8,7 +8,7 @@ A prompt is noted at 1, 2, 4, 8, ... blocks, where its chained hash stands for a
 prompt are compared to the block; of the others it is known to the power of two below.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import islice
@@ -23,18 +23,44 @@ MAX_COMPARED = 8
 
 
 class _Prediction(msgspec.Struct, kw_only=True):
+    request_id: RequestId
     target: Target
     chain_hashes: tuple[int, ...]
     block_tokens: int
     expires_at_s: float
+    #: As of a place where it stands alone.
+    counts: dict[Target, int]
+
+    def find_latest(self) -> "tuple[_Prediction, ...]":
+        """As of a place where it stands alone."""
+        return (self,)
 
 
 class _Place:
     """Predictions that have one block in common, and with it all before."""
 
-    def __init__(self) -> None:
-        self.predictions: dict[RequestId, _Prediction] = {}
-        self.counts: dict[Target, int] = {}
+    __slots__ = ("counts", "predictions")
+
+    def __init__(self, first: _Prediction) -> None:
+        self.predictions: dict[RequestId, _Prediction] = {first.request_id: first}
+        #: How many there are by rank.
+        self.counts: dict[Target, int] = {first.target: 1}
+
+    def add(self, prediction: _Prediction) -> None:
+        self.predictions[prediction.request_id] = prediction
+        self.counts[prediction.target] = self.counts.get(prediction.target, 0) + 1
+
+    def remove(self, prediction: _Prediction) -> None:
+        del self.predictions[prediction.request_id]
+        left = self.counts[prediction.target] - 1
+        if left:
+            self.counts[prediction.target] = left
+        else:
+            del self.counts[prediction.target]
+
+    def find_latest(self) -> Iterable[_Prediction]:
+        """The newest of them, as many as are compared."""
+        return islice(reversed(self.predictions.values()), MAX_COMPARED)
 
 
 def count_shared_blocks(left: Sequence[int], right: Sequence[int], at_least: int = 0) -> int:
@@ -128,7 +154,8 @@ class PredictedResidency:
 
     def __init__(self, *, ttl_s: float, grace_s: float, max_predictions: int) -> None:
         self._predictions: OrderedDict[RequestId, _Prediction] = OrderedDict()
-        self._places: dict[tuple[int, int, int], _Place] = {}
+        #: Most predictions share only the start of a prompt with others: beyond, each stands for its place itself.
+        self._places: dict[tuple[int, int, int], _Prediction | _Place] = {}
         self._due: list[tuple[float, RequestId]] = []
         self._ttl_s = ttl_s
         self._grace_s = grace_s
@@ -145,17 +172,25 @@ class PredictedResidency:
         if not chain_hashes or block_tokens <= 0:
             return
         prediction = _Prediction(
-            target=target, chain_hashes=chain_hashes, block_tokens=block_tokens, expires_at_s=now_s + self._ttl_s
+            request_id=request_id,
+            target=target,
+            chain_hashes=chain_hashes,
+            block_tokens=block_tokens,
+            expires_at_s=now_s + self._ttl_s,
+            counts={target: 1},
         )
         self._predictions[request_id] = prediction
         heappush(self._due, (prediction.expires_at_s, request_id))
+        places = self._places
         for blocks, chain_hash in _find_places(chain_hashes):
             key = blocks, chain_hash, block_tokens
-            place = self._places.get(key)
+            place = places.get(key)
             if place is None:
-                place = self._places[key] = _Place()
-            place.predictions[request_id] = prediction
-            place.counts[target] = place.counts.get(target, 0) + 1
+                places[key] = prediction
+                continue
+            if isinstance(place, _Prediction):
+                place = places[key] = _Place(place)
+            place.add(prediction)
         while len(self._predictions) > self._max_predictions:
             self.withdraw(next(iter(self._predictions)))
 
@@ -165,7 +200,7 @@ class PredictedResidency:
             return NOTHING_EXPECTED
         self.expire(now_s)
         levels: list[tuple[int, dict[Target, int]]] = []
-        deepest: _Place | None = None
+        deepest: _Prediction | _Place | None = None
         for blocks, chain_hash in _find_places(chain_hashes):
             place = self._places.get((blocks, chain_hash, block_tokens))
             if place is None:
@@ -179,7 +214,7 @@ class PredictedResidency:
             return NOTHING_EXPECTED
         compared: dict[Target, int] = {}
         known = levels[-1][0]
-        for prediction in islice(reversed(deepest.predictions.values()), MAX_COMPARED):
+        for prediction in deepest.find_latest():
             blocks = count_shared_blocks(chain_hashes, prediction.chain_hashes, known // block_tokens)
             compared[prediction.target] = max(blocks * block_tokens, compared.get(prediction.target, known))
         return Expected(compared, levels[::-1])
@@ -196,15 +231,14 @@ class PredictedResidency:
         prediction = self._predictions.pop(request_id, None)
         if prediction is None:
             return
+        places = self._places
         for blocks, chain_hash in _find_places(prediction.chain_hashes):
             key = blocks, chain_hash, prediction.block_tokens
-            place = self._places[key]
-            del place.predictions[request_id]
-            place.counts[prediction.target] -= 1
-            if not place.counts[prediction.target]:
-                del place.counts[prediction.target]
-            if not place.predictions:
-                del self._places[key]
+            place = places[key]
+            if isinstance(place, _Place):
+                place.remove(prediction)
+            if place is prediction or not place.counts:
+                del places[key]
 
     def forget_targets(self, targets: Iterable[Target]) -> None:
         """Ranks were lost."""
@@ -225,19 +259,23 @@ class PredictedResidency:
 
     def check_invariants(self) -> None:
         """Raises AssertionError when the two views of the predictions differ, or there are too many."""
-        by_place = sorted({name for place in self._places.values() for name in place.predictions})
+        places = [
+            [each] if isinstance(each, _Prediction) else each.predictions.values() for each in self._places.values()
+        ]
+        by_place = sorted({prediction.request_id for place in places for prediction in place})
         if by_place != sorted(self._predictions):
             raise AssertionError(f"by place {by_place}, in all {sorted(self._predictions)}")
-        for place in self._places.values():
-            if sum(place.counts.values()) != len(place.predictions):
-                raise AssertionError(f"{place.counts} count {len(place.predictions)} predictions")
+        for each, predictions in zip(self._places.values(), places, strict=True):
+            if Counter(prediction.target for prediction in predictions) != each.counts:
+                raise AssertionError(f"{each.counts} count {len(predictions)} predictions")
         if len(self._predictions) > self._max_predictions:
             raise AssertionError(f"{len(self._predictions)} predictions, {self._max_predictions} allowed")
 
 
-def _find_places(chain_hashes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Numbers of blocks at which a prompt is noted, with the hash there."""
-    blocks, length = 1, len(chain_hashes)
-    while blocks <= length:
-        yield blocks, chain_hashes[blocks - 1]
-        blocks *= 2
+#: Numbers of blocks at which prompts are noted.
+_POWERS = tuple(1 << power for power in range(64))
+
+
+def _find_places(chain_hashes: Sequence[int]) -> list[tuple[int, int]]:
+    """Those of one prompt, with the hash there."""
+    return [(blocks, chain_hashes[blocks - 1]) for blocks in _POWERS[: len(chain_hashes).bit_length()]]

@@ -40,6 +40,8 @@ class PlacerSettings(msgspec.Struct, frozen=True, kw_only=True):
     shadow_timer: Callable[[], float] | None = None
     #: What workers may have at once.
     limits: tuple[RequestLimit, ...] = ()
+    #: Most requests that each rank may have at once; None without a limit.
+    requests_per_rank: int | None = None
     #: When ranks that fail get no requests.
     breaker: BreakerSettings = BreakerSettings()
     #: Name of this router in the ledger, and its fencing token: it grows with each start.

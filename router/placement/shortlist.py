@@ -22,7 +22,7 @@ from router.placement.sketches import RankSketches
 from router.placement.standings import Standings
 from router.policy.base import Choice, CostTable, PlacementQuery, Policy, RankView
 from router.policy.glance import Sketch, Stakes, glance_s
-from router.policy.ties import find_window_s, hash_target, pick_hashed, weigh_targets
+from router.policy.ties import find_window_s, pick_hashed, weigh_targets
 from wire.ids import Target
 
 #: Bounds and costs are sums of the same figures in different orders; this covers their last bits.
@@ -188,18 +188,18 @@ class _Search:
 
     def _glance_at_each(self, sketches: RankSketches) -> Iterator[_Entry]:
         """Ranks with what each costs at least; without those that cost too much by their prefill alone."""
-        question, bound_s, credit_s = self._question, self._bound_s, self._credit_s
+        question, bound_s = self._question, self._bound_s
         apart, held = self._apart | question.excluded, question.find_held()
-        least = self._find_stakes(0)
-        for target, (sketch, idle_at_s) in sketches.rows.items():
+        glance_at, least = self._glance_at, self._find_stakes(0)
+        dear_s = bound_s + self._credit_s
+        for target, (sketch, idle_at_s, members) in sketches.rows.items():
             if target in apart:
                 continue
-            tokens = held.get(target)
-            stakes = self._find_stakes(tokens) if tokens else least
-            if not stakes.work_s * sketch.work - credit_s > bound_s:
-                cost_s = self._glance_at(sketch, idle_at_s, stakes)
+            stakes = self._find_stakes(held[target]) if target in held else least
+            if not stakes.work_s * sketch.work > dear_s:
+                cost_s = glance_at(sketch, idle_at_s, stakes)
                 if cost_s <= bound_s:
-                    yield cost_s, {target: hash_target(target)}
+                    yield cost_s, members
 
     def look_elsewhere(self, pools: Sequence[RankGroups]) -> None:
         """Other ranks, from what is the cheapest at a glance on."""

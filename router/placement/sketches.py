@@ -1,10 +1,22 @@
 """Ranks of one pool in numbers, each written down once: enough for pools that are quickly glanced at rank by rank."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from router.policy.base import RankView
 from router.policy.glance import Sketch
+from router.policy.ties import hash_target
 from wire.ids import Target
+
+
+class Row(NamedTuple):
+    """One rank."""
+
+    sketch: Sketch
+    #: When the work ahead can be done at the earliest; None where there is none.
+    idle_at_s: float | None
+    #: The rank alone, with what stands for it in a tie.
+    members: dict[Target, int]
 
 
 class RankSketches:
@@ -24,8 +36,7 @@ class RankSketches:
         self._find = find
         self._sketch = sketch
         self._touched: dict[Target, None] = {}
-        #: Each rank, and when the work ahead can be done at the earliest; None where there is none.
-        self.rows: dict[Target, tuple[Sketch, float | None]] = {}
+        self.rows: dict[Target, Row] = {}
 
     def touch(self, target: Target) -> None:
         """A rank looks different, came or went."""
@@ -38,7 +49,7 @@ class RankSketches:
             if found is None:
                 self.rows.pop(target, None)
             else:
-                self.rows[target] = self._sketch(found[0]), found[1]
+                self.rows[target] = Row(self._sketch(found[0]), found[1], {target: hash_target(target)})
         self._touched.clear()
 
     def check_invariants(self) -> None:
@@ -46,5 +57,5 @@ class RankSketches:
         for target in self.rows.keys() - self._touched.keys():
             found = self._find(target)
             # As text, since what is no number differs from itself.
-            if found is None or repr(self.rows[target][0]) != repr(self._sketch(found[0])):
+            if found is None or repr(self.rows[target].sketch) != repr(self._sketch(found[0])):
                 raise AssertionError(f"{target} stands as {found}, written down is {self.rows[target]}")

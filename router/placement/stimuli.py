@@ -43,6 +43,8 @@ class LoadReported(msgspec.Struct, frozen=True, kw_only=True):
     used_tokens: int | None = None
     #: Size of the KV pool.
     capacity_tokens: int | None = None
+    #: How old it was at `now_s`.
+    age_s: float = 0.0
 
 
 class RequestArrived(msgspec.Struct, frozen=True, kw_only=True):

@@ -89,18 +89,18 @@ def build_view(
     age_s = None
     if capacity_tokens is not None and share.fill_tokens_per_s > 0:
         age_s = capacity_tokens / share.fill_tokens_per_s
-    foreign_joint_tokens = (foreign.waiting_requests + foreign.running_requests) * FOREIGN_JOINT_TOKENS
+    open_requests, foreign_requests = own.open_requests, foreign.waiting_requests + foreign.running_requests
+    foreign_joint_tokens = foreign_requests * FOREIGN_JOINT_TOKENS
     return RankView(
         target=rank.facts.target,
-        open_requests=own.open_requests + foreign.waiting_requests + foreign.running_requests,
-        served_requests=own.open_requests + foreign.running_requests,
+        open_requests=open_requests + foreign_requests,
+        served_requests=open_requests + foreign.running_requests,
         decoding_requests=own.decoding_requests + foreign.running_requests,
         remaining_output_tokens=own.remaining_output_tokens + foreign.running_requests * FOREIGN_OUTPUT_TOKENS,
         context_tokens=own.context_tokens + foreign.running_requests * costs.foreign_request_tokens,
         joint_output_tokens=own.joint_output_tokens + foreign_joint_tokens,
         joint_context_tokens=own.joint_context_tokens + foreign_joint_tokens * costs.foreign_request_tokens,
-        open_tokens=own.open_tokens
-        + (foreign.waiting_requests + foreign.running_requests) * costs.foreign_request_tokens,
+        open_tokens=own.open_tokens + foreign_requests * costs.foreign_request_tokens,
         capacity_tokens=capacity_tokens,
         resident_tokens=coarse(rank.find_resident_tokens()),
         live_tokens=coarse(live.tokens),
@@ -124,8 +124,8 @@ def _find_reuse_ratio(rank: Rank, age_s: float, costs: Coefficients) -> float:
 
 def coarse(count: int) -> int:
     """A count with its five highest bits: within 3% of the count."""
-    shift = max(0, count.bit_length() - 5)
-    return (count >> shift) << shift
+    shift = count.bit_length() - 5
+    return count if shift <= 0 else (count >> shift) << shift
 
 
 class ViewNote(NamedTuple):

@@ -6,7 +6,7 @@ prepared in place. Where there is no exact prompt there is a chain of text chunk
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Container, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -117,6 +117,10 @@ class PromptCatalogue:
         known = self._models.get(name)
         if known is None or not prompts.makes_the_same(known):
             self._models[name] = prompts
+
+    def keep_only(self, names: Container[str]) -> None:
+        """Forget the names that nobody serves any more."""
+        self._models = {name: prompts for name, prompts in self._models.items() if name in names}
 
     def find(self, model: str | None) -> ModelPrompts | None:
         """How prompts of a model are made; without a name, those of the only base model there is."""

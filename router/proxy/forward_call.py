@@ -33,6 +33,7 @@ async def forward(call: Call, ranks: UsableRanks) -> RequestOutcome:
     """Serve it; see `Call.run` for what is raised."""
     data = await call.read_body()
     model = _read_model(call, data)
+    call.check_allowed(model)
     if model is not None:
         check_model(call.parts, model)
     async with ExchangeWatch(call.client) as watch:

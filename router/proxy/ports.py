@@ -16,11 +16,13 @@ from router.metrics import RouterMetrics
 from router.placement.placer import Placer
 from router.prompt import PromptCatalogue
 from router.prompt.conversion_choice import ConversionChoice
+from router.proxy.admit import Admission
 from router.proxy.bounds import Bounds
 from router.proxy.converted import make_choice
 from router.proxy.headers import Headers
 from router.proxy.kept import ResponseChains
 from router.proxy.known_bodies import KnownBodies
+from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.prediction import Evidence
 from router.proxy.upstream import Upstream
 from router.sessions.fingerprint import Fingerprints
@@ -101,10 +103,13 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     fleet: FleetPort
     prompts: PromptCatalogue
     upstream: Upstream
+    admission: Admission
     metrics: RouterMetrics
     limits: ProxyLimits
     #: Seconds of all that is placed and timed.
     clock: Callable[[], float] = time.monotonic
+    #: Rooms, retries and limits of legs.
+    sending: SendingParts = msgspec.field(default_factory=make_sending)
     #: What keeps tenants apart.
     tenancy: Tenancy = msgspec.field(default_factory=lambda: Tenancy(None))
     #: Whether lines with clients' keys go on to the workers.

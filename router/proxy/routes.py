@@ -36,6 +36,8 @@ _POST = ("POST",)
 _CLIENT_PATHS = frozenset(
     {*PATHS, *TOKEN_PATHS, COUNT_PATH, ABORT_PATH, "/v1/models", "/open_session", "/close_session"}
 )
+#: Start of the paths of single models.
+_MODEL_PATHS = "/v1/models/"
 
 
 class HotRoutes:
@@ -70,7 +72,8 @@ class HotRoutes:
 
     def is_client_path(self, path: str) -> bool:
         """Whether clients may ask for a path; the other ones are the operator's."""
-        return path in _CLIENT_PATHS or find_response_path(path) is not None or self._is_forwarded(path)
+        is_known = path in _CLIENT_PATHS or path.startswith(_MODEL_PATHS) or find_response_path(path) is not None
+        return is_known or self._is_forwarded(path)
 
     def _find(self, path: str) -> tuple[tuple[str, ...], Answer] | None:
         """Methods of a path, and what serves it; None where it is not one of the data plane's."""

@@ -30,6 +30,7 @@ async def serve_tokens(call: Call, ranks: UsableRanks) -> RequestOutcome:
     model = decode_fields(data).get("model")
     if model is not None and not isinstance(model, str):
         raise RequestError("model must be str", param="model")
+    call.check_allowed(model)
     check_model(call.parts, model, is_needed=False)
     return await _ask_rank(call, ranks, data, model, None)
 
@@ -37,7 +38,8 @@ async def serve_tokens(call: Call, ranks: UsableRanks) -> RequestOutcome:
 async def count_tokens(call: Call, ranks: UsableRanks) -> RequestOutcome:
     """Length of a conversation in Anthropic's form; see `Call.run` for what is raised."""
     data = await call.read_body()
-    body = RequestBody(data, api=Api.MESSAGES, known=call.parts.known_bodies)
+    body = RequestBody(data, api=Api.MESSAGES, known=call.parts.known_bodies, salting=call.salting)
+    call.check_allowed(body.model)
     check_model(call.parts, body.model)
     return await _ask_rank(call, ranks, data, body.model, await _find_home(call, body))
 
@@ -45,7 +47,7 @@ async def count_tokens(call: Call, ranks: UsableRanks) -> RequestOutcome:
 async def _find_home(call: Call, body: RequestBody) -> Target | None:
     """Where the conversation's next turn would go; None where none could take it."""
     parts = call.parts
-    asked = await prepare(parts, body, call.headers, call.request_id)
+    asked = await prepare(parts, body, call.headers, call.request_id, call.tenant)
     if asked.session is None and asked.prompt.head_hashes:
         session = parts.fingerprints.find(asked.prompt.head_hashes, asked.prompt.prompt_tokens)
         asked = msgspec.structs.replace(asked, session=session)

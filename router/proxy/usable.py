@@ -15,10 +15,12 @@ class UsableRanks:
         self._turn = 0
 
     def find(self, model: str | None, *, excluded: AbstractSet[WorkerId] = frozenset()) -> list[Target]:
-        """Healthy ranks that serve a model; without a name, all."""
-        fleet = self._parts.placer.fleet
-        ranks = fleet.ranks() if model is None else fleet.find_serving(model)
-        return [rank.facts.target for rank in ranks if rank.facts.healthy and rank.facts.target.worker not in excluded]
+        """Ranks that take requests and serve a model; without a name, all. Those behind an open breaker take none."""
+        placer = self._parts.placer
+        barred = placer.breakers.find_barred(placer.clock.now_s)
+        ranks = placer.fleet.ranks() if model is None else placer.fleet.find_serving(model)
+        able = (rank.facts.target for rank in ranks if rank.facts.accepts_requests())
+        return [target for target in able if target not in barred and target.worker not in excluded]
 
     def choose(self, model: str | None, *, excluded: AbstractSet[WorkerId] = frozenset()) -> Target:
         """The next one.

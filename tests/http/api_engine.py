@@ -88,10 +88,15 @@ class ApiEngine(FakeEngine):
         self.script = answer_like_an_engine
 
     def app(self):
+        app = super().app()
+        self.add_routes(app.router)
+        app.router.add_route("*", "/{tail:.*}", self.complete)
+        return app
+
+    def add_routes(self, router):
+        """Paths that are not for clients."""
+
         async def absent(_request):
             return web.Response(status=404)
 
-        app = super().app()
-        app.router.add_get("/kv_event_sources", absent)
-        app.router.add_route("*", "/{tail:.*}", self.complete)
-        return app
+        router.add_get("/kv_event_sources", absent)

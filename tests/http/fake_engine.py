@@ -48,10 +48,16 @@ class FakeEngine:
         #: Set when a client went away while its answer was under way.
         self.saw_disconnect = asyncio.Event()
         self.health_status = 200
+        self.probes = 0
         self.health_headers = {}
         self.server_info = {"served_model_name": MODEL, "dp_size": 1, "page_size": 16, "max_total_num_tokens": 4096}
         self.models = [MODEL]
         self.loads = None
+        #: Prometheus page and `/load`, for engines that tell their load so.
+        self.metrics_page = None
+        self.server_load = None
+        #: Whether it has these paths.
+        self.tells_load_like_vllm = True
 
     async def complete(self, request):
         body = await request.read()
@@ -70,6 +76,7 @@ class FakeEngine:
 
     def app(self):
         async def health(_request):
+            self.probes += 1
             return web.Response(status=self.health_status, headers=self.health_headers)
 
         async def server_info(_request):
@@ -78,12 +85,23 @@ class FakeEngine:
         async def models(_request):
             if self.models is None:
                 return web.Response(status=404)
-            return web.json_response({"object": "list", "data": [{"id": name} for name in self.models]})
+            data = [model if isinstance(model, dict) else {"id": model} for model in self.models]
+            return web.json_response({"object": "list", "data": data})
 
         async def loads(_request):
             return web.json_response(self.loads) if self.loads else web.Response(status=404)
 
+        async def metrics(_request):
+            return web.Response(text=self.metrics_page) if self.metrics_page else web.Response(status=404)
+
+        async def load(_request):
+            known = self.server_load is not None
+            return web.json_response({"server_load": self.server_load}) if known else web.Response(status=404)
+
         app = web.Application(client_max_size=1 << 30)
+        if self.tells_load_like_vllm:
+            app.router.add_get("/metrics", metrics)
+            app.router.add_get("/load", load)
         app.router.add_get("/health", health)
         app.router.add_get("/server_info", server_info)
         app.router.add_get("/v1/models", models)

@@ -11,6 +11,7 @@ from fake_engine import MODEL
 
 from router.app import Router
 from router.config import build_fleet_config
+from router.control.registry import Entry
 from router.server import uvicorn_config
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
@@ -35,6 +36,11 @@ def check_idle(router):
     assert router.placer.ledger.open_requests() == ()
     assert set(router._count_running().values()) <= {0}
     assert router.placer.ignored.late == 0
+
+
+def move(worker, url):
+    """A worker is at another address now, and nobody has seen it yet."""
+    worker.entry = Entry(worker.config.model_copy(update={"url": url}))
 
 
 def config_for(urls, **sections):

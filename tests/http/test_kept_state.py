@@ -7,7 +7,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 import pytest
 from fake_engine import FakeEngine, hanging, running
 from keeping_engine import USAGE, KeepingEngine, named
-from proxy_harness import CHAT, eventually, in_process, on_socket, value
+from proxy_harness import CHAT, eventually, in_process, move, on_socket, value
 
 ASKED = {"model": "toy", "input": "hello"}
 
@@ -160,7 +160,7 @@ async def test_B07_a_refused_connection_does_not_move_what_rests_on_state():
         (first, name), (_, other) = await begin(client), await begin(client)
         home = where(first)[0]
         worker = client.router.fleet.workers[home]
-        worker.config = worker.config.model_copy(update={"url": "http://127.0.0.9:1"})
+        move(worker, "http://127.0.0.9:1")
         check_error(await ask(client, previous_response_id=name), 410, "state_lost")
         check_error(await client.get(f"/v1/responses/{name}"), 410, "state_lost")
         assert (await ask(client, previous_response_id=other)).status_code == 200
@@ -172,7 +172,7 @@ async def test_a_call_about_state_finds_out_that_its_worker_is_gone():
     async with fleet_of(2) as (client, _):
         first, name = await begin(client)
         worker = client.router.fleet.workers[where(first)[0]]
-        worker.config = worker.config.model_copy(update={"url": "http://127.0.0.9:1"})
+        move(worker, "http://127.0.0.9:1")
         check_error(await client.delete(f"/v1/responses/{name}"), 410, "state_lost")
         assert value(client.router, "worker_healthy", worker=where(first)[0]) == 0
 
@@ -252,7 +252,7 @@ async def test_a_worker_that_takes_nothing_now_is_waited_for():
         tasks = [asyncio.create_task(client.chat()) for _ in range(2)]
         await eventually(lambda: sum(len(engine.requests) for engine in engines) == 3)
         answer = await ask(client, previous_response_id=name)
-        check_error(answer, 503, "pinned_unavailable")
+        check_error(answer, 503, "overloaded")
         assert answer.headers["retry-after"] == "1"
         assert len(home.responses) == 1
         for task in tasks:

@@ -184,3 +184,17 @@ async def test_the_official_client_has_its_own_kinds_of_errors(engine):
             engine.script = answering(429, json.dumps(refused).encode())
             with pytest.raises(anthropic.RateLimitError, match="slow down"):
                 await official.messages.create(**MESSAGES)
+
+
+async def test_models_of_all_workers_are_listed_with_their_adapters_and_read_one_by_one():
+    async with running(ApiEngine()) as one, running(ApiEngine()) as other:
+        one.models = ["toy", {"id": "org/adapter", "parent": "toy"}]
+        other.models = ["toy", "second"]
+        async with in_process([one.url, other.url]) as client:
+            listed = (await client.get("/v1/models")).json()["data"]
+            assert [(model["id"], model["parent"]) for model in listed] == [
+                ("toy", None), ("org/adapter", "toy"), ("second", None),
+            ]  # fmt: skip
+            assert (await client.get("/v1/models/org/adapter")).json() == listed[1]
+            missing = await client.get("/v1/models/nope")
+            assert (missing.status_code, missing.json()["error"]["code"]) == (404, "model_not_found")

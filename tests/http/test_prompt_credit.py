@@ -44,7 +44,7 @@ async def worker(client, name="w0"):
 async def test_ids_that_differ_later_cost_the_credit_until_they_agree_again():
     async with running(Tokenizing()) as engine, in_process([engine.url], tokenizer={"path": str(TOY)}) as client:
         fleet = client.router.fleet
-        fleet._parity_every_requests = 2
+        fleet._examiner.parity_every_requests = 2
         assert (await worker(client))["parity"] == "passed"
         engine.shift = 1
         for _ in range(2):

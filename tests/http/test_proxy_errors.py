@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 from fake_engine import DONE, ROLE, answering, chunk, event, hanging, open_stream, raw_server, streaming
-from proxy_harness import CHAT, eventually, in_process, on_socket, value
+from proxy_harness import CHAT, eventually, in_process, move, on_socket, value
 
 from tests.ports import closed_port
 
@@ -180,9 +180,7 @@ async def test_C19_a_refused_connection_is_tried_once_elsewhere(engines, dead_ur
 
     async with in_process([engine.url for engine in engines]) as client:
         # The second worker goes away without the probes having seen it.
-        client.router.fleet.workers["w1"].config = client.router.fleet.workers["w1"].config.model_copy(
-            update={"url": Gone.url}
-        )
+        move(client.router.fleet.workers["w1"], Gone.url)
         responses = [await client.chat() for _ in range(4)]
         assert [response.status_code for response in responses] == [200] * 4
         assert {response.headers["x-dovecote-worker"] for response in responses} == {"w0"}
@@ -192,7 +190,7 @@ async def test_C19_a_refused_connection_is_tried_once_elsewhere(engines, dead_ur
 
 async def test_C19_when_nobody_else_is_there_a_refused_connection_is_502(client, engine, dead_url):
     worker = client.router.fleet.workers["w0"]
-    worker.config = worker.config.model_copy(update={"url": dead_url()})
+    move(worker, dead_url())
     check_error(await client.chat(), 502, "upstream_unreachable")
     # From then on it is known to be away.
     check_error(await client.chat(), 503, "all_unhealthy")

@@ -3,13 +3,12 @@
 import asyncio
 import json
 import random
-import signal
-import sys
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack
 from pathlib import Path
 
 import httpx
 import pytest
+from engine_process import engine_processes
 from proxy_harness import eventually, in_process, value
 
 from router.control.parity import BATTERY
@@ -20,45 +19,7 @@ from router.proxy.prediction import EVENT_DELAY_S
 pytest.importorskip("engine_shim.engine.command", reason="needs the engine package")
 
 WORDS = ["birds", "come", "home", "to", "the", "loft", "when", "rain", "falls", "over", "hills", "at", "dawn"]
-STARTUP_S = 60
 FAST = {"interval_s": 0.1, "unhealthy_after": 3}
-
-
-class EngineProcess:
-    """One engine of two ranks, timed forward without waiting."""
-
-    def __init__(self):
-        self.url = ""
-        self.port = 0
-        self._process = None
-
-    async def start(self, *, decode_ms=0):
-        command = [
-            *(sys.executable, "-m", "engine_shim.engine", "--port", str(self.port), "--dp-size", "2"),
-            *("--forward", "timed", "--pool-pages", "512", "--max-model-len", "4096"),
-            *(("--timed-decode-step-ms", str(decode_ms)) if decode_ms else ("--time-scale", "0")),
-        ]
-        self._process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        async with asyncio.timeout(STARTUP_S):
-            line = (await self._process.stdout.readline()).decode()
-        self.url = line.split()[-1]
-        self.port = int(self.url.rpartition(":")[2])
-        return self
-
-    async def end(self, number=signal.SIGKILL):
-        if self._process.returncode is None:
-            self._process.send_signal(number)
-        await self._process.wait()
-
-
-@asynccontextmanager
-async def engine_processes(count, **arguments):
-    engines = [EngineProcess() for _ in range(count)]
-    try:
-        await asyncio.gather(*(engine.start(**arguments) for engine in engines))
-        yield engines
-    finally:
-        await asyncio.gather(*(engine.end() for engine in engines if engine._process is not None))
 
 
 def text(rng, words):

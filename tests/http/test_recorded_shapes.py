@@ -78,6 +78,11 @@ class RecordedEngine(FakeEngine):
         self.script = replay
         #: The call that is under way.
         self.call = None
+        self.tells_load_like_vllm = False
+
+    async def complete(self, request):
+        # What the router asks of its own accord before the first call is not of the recording.
+        return await super().complete(request) if self.call is not None else web.Response(status=404)
 
     def app(self):
         async def absent(_request):

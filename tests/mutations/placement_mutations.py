@@ -58,8 +58,8 @@ PLACEMENT = (
     Mutation(
         "what two answers have in common is what one has left",
         "router/fleet/outputs.py",
-        "shares = [share * other for",
-        "shares = [share for",
+        "joint = map(mul, shares, survival)",
+        "joint = shares",
         OUTPUTS,
     ),
     Mutation(
@@ -135,8 +135,8 @@ PLACEMENT = (
     Mutation(
         "a prefill holds up whatever others queued",
         "router/placement/views.py",
-        "served_requests=own.open_requests + foreign.running_requests",
-        "served_requests=own.open_requests + foreign.running_requests + foreign.waiting_requests",
+        "served_requests=open_requests + foreign.running_requests",
+        "served_requests=open_requests + foreign_requests",
         EXPECTED,
     ),
     Mutation(

@@ -13,6 +13,8 @@ from collections.abc import Iterable, Sequence
 from importlib.util import find_spec
 from pathlib import Path
 
+from access_mutations import ACCESS
+from api_mutations import API
 from catalogue import NATIVE_CODE, PYTHON, Mutation
 from fleet_mutations import FLEET
 from placement_mutations import PLACEMENT
@@ -113,9 +115,8 @@ def try_all(folder: Path, mutations: Sequence[Mutation], *, is_native: bool) -> 
 
 def main(words: Sequence[str]) -> int:
     """Exit status."""
-    python, native = (
-        [m for m in known if all(w in m.name for w in words)] for known in ((*PYTHON, *PLACEMENT, *FLEET), NATIVE_CODE)
-    )
+    in_python = (*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API)
+    python, native = ([m for m in known if all(w in m.name for w in words)] for known in (in_python, NATIVE_CODE))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy_source(folder)

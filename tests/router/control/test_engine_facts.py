@@ -16,6 +16,7 @@ from router.control.facts import (
     shift_port,
 )
 from router.control.health import HealthGate
+from router.control.registry import Entry
 from router.control.worker import Worker
 from router.fleet.role import Bootstrap, Engine, Role
 
@@ -119,7 +120,9 @@ def test_a_contradiction_is_refused_with_both_values(key, told, configured, word
     check_facts(facts, WorkerConfig(url=URL, **{key: told}))
     with pytest.raises(ContradictionError, match=words):
         check_facts(facts, WorkerConfig(url=URL, **{key: configured}))
-    worker = Worker(WorkerConfig(url=URL, id="w", **{key: configured}), HealthGate(unhealthy_after=1, healthy_after=1))
+    worker = Worker(
+        Entry(WorkerConfig(url=URL, id="w", **{key: configured})), HealthGate(unhealthy_after=1, healthy_after=1)
+    )
     worker.accept(facts)
     assert words in worker.refused
     assert not worker.is_usable
@@ -147,7 +150,7 @@ def test_role_and_engine_are_read_where_an_engine_says_them(info, owner, role, e
 
 
 def worker_of(facts, **config):
-    worker = Worker(WorkerConfig(url=URL, id="w", **config), HealthGate(unhealthy_after=1, healthy_after=1))
+    worker = Worker(Entry(WorkerConfig(url=URL, id="w", **config)), HealthGate(unhealthy_after=1, healthy_after=1))
     worker.gate.record(ok=True)
     worker.accept(facts)
     return worker
@@ -176,7 +179,7 @@ def test_a_dp_size_that_is_no_count_is_refused_and_never_read_as_one_rank(told, 
     info = SGLANG | ({"dp_size": told} if at == "info" else {"kv_events": SGLANG["kv_events"] | {"dp_size": told}})
     facts = read_facts(info, MODELS, None, url=URL)
     assert "dp_size" in facts.problem
-    worker = Worker(WorkerConfig(id="w", url=URL), HealthGate(unhealthy_after=1, healthy_after=1))
+    worker = Worker(Entry(WorkerConfig(id="w", url=URL)), HealthGate(unhealthy_after=1, healthy_after=1))
     worker.accept(facts)
     assert worker.refused == f"worker w: {facts.problem}"
     worker.accept(read_facts(SGLANG, MODELS, None, url=URL))

@@ -5,6 +5,7 @@ import pytest
 from router.config import build_fleet_config
 from router.control.facts import find_rank_events, read_sidecar_facts
 from router.control.health import HealthGate
+from router.control.registry import Entry
 from router.control.worker import Worker
 from router.errors import ConfigError
 from wire.ids import Target
@@ -74,7 +75,7 @@ def test_declared_groups_and_the_name_in_redis_are_the_sidecars():
     facts = read_sidecar_facts(info, MODELS, url=URL)
     assert [group.kind for group in facts.layout.groups] == ["full_attention", "sliding_window"]
     (worker,) = build_fleet_config({"workers": [{"url": "http://10.0.0.7:30000", "sidecar": URL}]}, "test").workers
-    known = Worker(worker, HealthGate(unhealthy_after=3, healthy_after=1))
+    known = Worker(Entry(worker), HealthGate(unhealthy_after=3, healthy_after=1))
     known.accept(facts)
     source = known.find_source(Target(known.id, 1))
     assert (source.redis_stream, source.layout) == ("dovecote:events:h:1:1", facts.layout)

@@ -1,0 +1,212 @@
+"""Holds requests back while there is no place for them, and turns away keys that ask too often.
+
+The edge around `router.admission`: clocks, timers and the placer. A request that finds no place waits here; whenever
+one ends, and now and then, the head of each queue is tried at the placer. Whoever waits leaves at once when its client
+goes, when its time is over, or when it is turned away for another tenant's.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Protocol
+
+import msgspec
+
+from router.access.principal import NO_LIMITS, Principal
+from router.admission import AdmissionQueue, KeyRates, QueueSettings
+from router.errors import DovecoteError, OverloadedError, QueueFullError, QueueTimeoutError, RateLimitedError
+from router.metrics import QueueEnd, RouterMetrics
+from router.placement.instructions import Place
+from wire.ids import RequestId
+
+#: How often the heads are tried without anything having ended: workers come, breakers close.
+TICK_S = 0.25
+
+
+class Placing(Protocol):
+    """A request that can be placed."""
+
+    @property
+    def request_id(self) -> RequestId:
+        """Its name."""
+
+    @property
+    def queue_name(self) -> str:
+        """Equal for requests that wait for the same ranks."""
+
+    @property
+    def cost_tokens(self) -> int:
+        """Work that it is expected to be, as the last try to place it found."""
+
+    def place(self) -> Place:
+        """Choose a rank, or a pair, and charge it.
+
+        Raises:
+            OverloadedError: There is no place now.
+            DovecoteError: It cannot be placed at all.
+        """
+
+
+class _Waiter(msgspec.Struct):
+    placing: Placing
+    place: "asyncio.Future[Place]"
+
+
+class Admission:
+    """The queue of one router. Belongs to its event loop."""
+
+    def __init__(self, settings: QueueSettings, metrics: RouterMetrics, clock: Callable[[], float]) -> None:
+        self.queue = AdmissionQueue(settings)
+        self.rates = KeyRates()
+        self._settings = settings
+        self._metrics = metrics
+        self._clock = clock
+        self._waiters: dict[RequestId, _Waiter] = {}
+        self._is_due = False
+        self._tick: asyncio.TimerHandle | None = None
+
+    def begin(self, principal: Principal) -> bool:
+        """A call came; whether `end` is due for it.
+
+        Raises:
+            RateLimitedError: Its key asks too often.
+        """
+        if principal.limits is NO_LIMITS:
+            return False
+        limited = self.rates.begin(principal.name, principal.limits, self._clock())
+        if limited is None:
+            return True
+        self._metrics.rate_limited.labels(principal.name, limited.reason.value).inc()
+        raise RateLimitedError(
+            f"the key has reached its limit of {limited.reason.value}", retry_after_s=limited.retry_after_s
+        )
+
+    def spend(self, principal: Principal, tokens: int) -> None:
+        """Tokens of a call became known; fewer than were thought are paid back."""
+        if principal.limits.tokens_per_minute is not None:
+            self.rates.spend(principal.name, tokens, self._clock())
+
+    def end(self, principal: Principal) -> None:
+        """A call for which that is due is over."""
+        self.rates.end(principal.name)
+
+    async def place(self, placing: Placing, tenant: str, priority: int) -> Place:
+        """A rank for a request, at once or once it is its turn.
+
+        Raises:
+            QueueFullError: It is turned away.
+            QueueTimeoutError: It waited too long.
+            DovecoteError: It cannot be placed at all.
+        """
+        if self._settings.max_waiting == 0:
+            return placing.place()
+        if not self.queue.count(placing.queue_name):
+            try:
+                return placing.place()
+            except OverloadedError:
+                pass
+        return await self._wait(placing, tenant, priority)
+
+    def wake(self) -> None:
+        """A request ended: there may be room. Costs next to nothing where nobody waits."""
+        if self._waiters and not self._is_due:
+            self._is_due = True
+            asyncio.get_running_loop().call_soon(self._pump)
+
+    async def _wait(self, placing: Placing, tenant: str, priority: int) -> Place:
+        since_s = self._clock()
+        entered = self.queue.enter(
+            placing.request_id,
+            placing.queue_name,
+            tenant=tenant,
+            priority=priority,
+            cost_tokens=placing.cost_tokens,
+            now_s=since_s,
+        )
+        if entered.displaced is not None:
+            self._refuse(entered.displaced.request_id)
+        if entered.waiting is None:
+            self._metrics.queue_ends[QueueEnd.FULL].inc()
+            raise self._full()
+        loop = asyncio.get_running_loop()
+        waiter = _Waiter(placing, loop.create_future())
+        self._waiters[placing.request_id] = waiter
+        timer = loop.call_later(self._settings.max_wait_s, self._expire, placing.request_id)
+        self._keep_ticking()
+        try:
+            place = await waiter.place
+        finally:
+            timer.cancel()
+            self._forget(placing.request_id, waiter)
+        self._metrics.queue_wait.observe(max(0.0, self._clock() - since_s))
+        return place
+
+    def _forget(self, request_id: RequestId, waiter: _Waiter) -> None:
+        """Whatever became of it, it waits no longer."""
+        del self._waiters[request_id]
+        if self.queue.leave(request_id):
+            self._metrics.queue_ends[QueueEnd.LEFT].inc()
+            self.wake()
+        if waiter.place.done() and not waiter.place.cancelled():
+            # Nobody may be there any more to hear it.
+            waiter.place.exception()
+
+    def _pump(self) -> None:
+        """Give out what places there are."""
+        self._is_due = False
+        for name in self.queue.names():
+            while self._try_next(name):
+                pass
+
+    def _try_next(self, name: str) -> bool:
+        """Whether the head of a queue needs no place any more."""
+        head = self.queue.find_next(name, self._clock())
+        if head is None:
+            return False
+        waiter = self._waiters[head.request_id]
+        try:
+            place = waiter.placing.place()
+        except OverloadedError:
+            return False
+        except Exception as error:  # noqa: BLE001
+            # Its own task has the words for it.
+            self.queue.leave(head.request_id)
+            self._metrics.queue_ends[QueueEnd.FAILED].inc()
+            waiter.place.set_exception(error)
+            return True
+        cost_tokens = waiter.placing.cost_tokens
+        self.queue.give(head.request_id, cost_tokens=cost_tokens, now_s=self._clock())
+        self._metrics.queue_ends[QueueEnd.PLACED].inc()
+        waiter.place.set_result(place)
+        return True
+
+    def _expire(self, request_id: RequestId) -> None:
+        waiter = self._waiters.get(request_id)
+        if waiter is not None and self.queue.leave(request_id):
+            self._metrics.queue_ends[QueueEnd.TIMED_OUT].inc()
+            waiter.place.set_exception(
+                QueueTimeoutError(
+                    f"no worker had room within {self._settings.max_wait_s:g} s",
+                    retry_after_s=self.queue.find_retry_after_s(),
+                )
+            )
+
+    def _refuse(self, request_id: RequestId) -> None:
+        """It was taken out of the queue for another tenant's request."""
+        self._metrics.queue_ends[QueueEnd.DISPLACED].inc()
+        self._waiters[request_id].place.set_exception(self._full())
+
+    def _full(self) -> DovecoteError:
+        return QueueFullError(
+            f"{len(self.queue)} requests wait for a worker already; try again later",
+            retry_after_s=self.queue.find_retry_after_s(),
+        )
+
+    def _keep_ticking(self) -> None:
+        if self._tick is None:
+            self._tick = asyncio.get_running_loop().call_later(TICK_S, self._on_tick)
+
+    def _on_tick(self) -> None:
+        self._tick = None
+        if self._waiters:
+            self._pump()
+            self._keep_ticking()

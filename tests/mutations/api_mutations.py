@@ -1,0 +1,124 @@
+"""Ways to break what clients rely on: answers as they are, names that end requests, bounds, paths that stay closed."""
+
+from catalogue import Mutation
+
+SIDE = ("tests/http/test_side_calls.py",)
+APIS = ("tests/http/test_other_apis.py",)
+BOUNDS_TESTS = ("tests/router/proxy/test_bounds.py",)
+FORMS = ("tests/router/prompt/test_anthropic_form.py",)
+CHOICE = ("tests/router/prompt/test_conversion_choice.py",)
+INFLATE_TESTS = ("tests/router/proxy/test_inflate.py",)
+SSE = "router/proxy/sse.py"
+NAMED = "router/proxy/named_requests.py"
+BOUNDS = "router/proxy/bounds.py"
+FORWARD = "router/config_forward.py"
+
+API = (
+    Mutation(
+        "a message without its stop is complete",
+        SSE,
+        '"message_stop", "error"}',
+        '"message_stop", "error", "message_delta"}',
+        APIS,
+    ),
+    Mutation("generated answers are one", SSE, "self._finished.add(place)", "self.is_done = True", APIS),
+    Mutation(
+        "each choice counts its prompt anew",
+        SSE,
+        "if place % choices_of_prompt == 0]",
+        "]",
+        APIS,
+    ),
+    Mutation(
+        "a client's rid reaches its engine",
+        "router/proxy/output_call.py",
+        "            if names:\n",
+        "            if not names:\n",
+        SIDE,
+    ),
+    Mutation(
+        "a request is ended by the start of its name",
+        NAMED,
+        "return list(self._running.get((tenant, name), ()))",
+        "return [each for (_, known), all_ in self._running.items() if known.startswith(name) for each in all_]",
+        SIDE,
+    ),
+    Mutation(
+        "names of ended requests are kept",
+        NAMED,
+        "            self.remove(tenant, names, request)\n",
+        "            pass\n",
+        SIDE,
+    ),
+    Mutation("bounds hold for integers alone", BOUNDS, "int | float | str):", "int):", BOUNDS_TESTS),
+    Mutation(
+        "the whole vocabulary is no bound",
+        BOUNDS,
+        "number, 0, bounds.logprobs)",
+        "number, None, bounds.logprobs)",
+        BOUNDS_TESTS,
+    ),
+    Mutation(
+        "fields of the router pass in an object",
+        BOUNDS,
+        "            if name in INTERNAL_FIELDS or name in ROUTED_FIELDS:\n",
+        "            if name in ROUTED_FIELDS:\n",
+        BOUNDS_TESTS,
+    ),
+    Mutation(
+        "operators' paths pass in other letters",
+        FORWARD,
+        "if segment.lower() in OPERATORS_SEGMENTS:",
+        "if segment in OPERATORS_SEGMENTS:",
+        SIDE,
+    ),
+    Mutation(
+        "a prefix opens what begins alike",
+        FORWARD,
+        'path.startswith(f"{prefix}/")',
+        "path.startswith(prefix)",
+        SIDE,
+    ),
+    Mutation(
+        "calls that are not placed go to unhealthy ranks",
+        "router/proxy/usable.py",
+        "for rank in ranks if rank.facts.accepts_requests())",
+        "for rank in ranks)",
+        SIDE,
+    ),
+    Mutation(
+        "a bomb is made whole before it is refused",
+        "router/proxy/inflate.py",
+        "stream.decompress(data, left_bytes + 1)",
+        "stream.decompress(data)",
+        INFLATE_TESTS,
+    ),
+    Mutation(
+        "a cut body passes",
+        "router/proxy/inflate.py",
+        "        if not stream.eof:\n",
+        "        if not stream.eof and not piece:\n",
+        INFLATE_TESTS,
+    ),
+    Mutation(
+        "results of tools stand where SGLang's later form has them",
+        "router/prompt/anthropic_form.py",
+        "        if self._form is MessagesForm.SGLANG_ORDERED and self._parts:\n",
+        "        if self._parts:\n",
+        FORMS,
+    ),
+    Mutation(
+        "a conversion is never given up",
+        "router/prompt/conversion_choice.py",
+        "        standing.place += 1\n",
+        "        standing.place += 0\n",
+        CHOICE,
+    ),
+    Mutation(
+        "errors of messages have OpenAI's form",
+        "router/proxy/error_form.py",
+        "        return ErrorForm.ANTHROPIC\n",
+        "        return ErrorForm.OPENAI\n",
+        APIS,
+    ),
+)
