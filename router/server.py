@@ -16,6 +16,7 @@ from router.app import Router
 from router.collector import IdleCollector, PauseLog, keep_for_good, leave_oldest_alone
 from router.config import FleetConfig
 from router.errors import ConfigError
+from router.open_files import reserve_files
 from router.proxy.door import make_door_class
 from router.tls import CertificateWatch, ServerCertificate
 
@@ -80,6 +81,7 @@ def serve_router(config: FleetConfig, log_level: str) -> None:
     if config.listen.admin_port is not None:
         sockets.append(bind(config.listen.admin_host, config.listen.admin_port))
     try:
+        reserve_files(config.limits.streams)
         router = Router(config)
         certificate = None if config.listen.tls is None else ServerCertificate(config.listen.tls)
     except ConfigError as error:
