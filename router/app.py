@@ -29,6 +29,7 @@ from router.config_check import check_policy, read_salt_secret
 from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
 from router.control.fleet_metrics import FleetCollector
+from router.control.load_metrics import LoadCollector
 from router.control.policy_routes import build_policy_routes
 from router.control.reload import PolicyFile
 from router.control.routes import build_control_app
@@ -53,6 +54,7 @@ from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import Answer, HotRoutes
 from router.proxy.upstream import Exchange, Upstream
 from router.tls import make_worker_context
+from router.tracing import make_tracing
 from wire.ids import WorkerId
 
 _log = logging.getLogger("dovecote.app")
@@ -103,6 +105,7 @@ class Router:
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
         publish_page(self.control)
+        self._tracing = make_tracing(config.tracing)
         self.admission = Admission(config.queue.to_settings(), self.metrics, clock)
         self._app = HotRoutes(self._proxy_parts(), self.control)
         self.gate = _make_gate(config, self._app.is_client_path)
@@ -130,13 +133,14 @@ class Router:
         self.metrics.watch_health(self.fleet.find_health)
         self.metrics.watch_parity(self.fleet.find_parity)
         self.metrics.registry.register(FleetCollector(self.placer))
+        self.metrics.registry.register(LoadCollector(self.placer, self._clock))
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
         )
         self.metrics.queue_waiting.set_function(lambda: len(self.admission.queue))
         self.metrics.kept_states.set_function(lambda: len(self.placer.pins))
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
-        self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes)
+        self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes + self._app.held_bytes)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
@@ -175,6 +179,7 @@ class Router:
             sending=self._sending,
             clock=self._clock,
             agreement=self.agreement,
+            tracing=self._tracing,
             tenancy=_make_tenancy(self.config.access),
             forwards_keys=self.config.access.forwards_keys,
             forwarded=self.config.forward.prefixes,
@@ -220,6 +225,8 @@ class Router:
             await upstream.close()
             self.prompts.close()
             self.events.stop()
+            if self._tracing is not None:
+                await asyncio.to_thread(self._tracing.close)
 
 
 def _make_gate(config: FleetConfig, is_client_path: Callable[[str], bool]) -> AccessGate:
