@@ -25,8 +25,8 @@ def reserve_files(streams: int) -> None:
             file_name="configuration",
             key_path="limits.streams",
             value=streams,
-            problem=f"needs {needed} open files, and RLIMIT_NOFILE allows {hard}: allow more (`ulimit -Hn`, LimitNOFILE= of "
-            f"systemd, --ulimit nofile= of Docker), or set at most {max(0, (hard - SPARE_FILES) // 2)}",
+            problem=f"needs {needed} open files, and RLIMIT_NOFILE allows {hard}: allow more (`ulimit -Hn`, "
+            f"LimitNOFILE= of systemd, --ulimit nofile= of Docker), or set at most {max(0, (hard - SPARE_FILES) // 2)}",
         )
     if soft != resource.RLIM_INFINITY and soft < needed:
         resource.setrlimit(resource.RLIMIT_NOFILE, (needed, hard))
