@@ -42,6 +42,9 @@ from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
 from router.proxy.admit import Admission
 from router.proxy.bounds import Bounds
+from router.proxy.legs.pair import PhaseLimits
+from router.proxy.legs.parts import SendingParts, make_sending
+from router.proxy.legs.retries import RetryLimits
 from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
@@ -82,6 +85,7 @@ class Router:
         self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
         self.fleet = self._make_fleet(config, worker_tls)
         self._upstream = _LateUpstream()
+        self._sending = _make_sending(config)
         self._worker_tls = worker_tls
         self.control: FastAPI = build_control_app(
             fleet=self.fleet,
@@ -157,6 +161,7 @@ class Router:
             admission=self.admission,
             metrics=self.metrics,
             limits=limits,
+            sending=self._sending,
             clock=self._clock,
             agreement=self.agreement,
             tenancy=_make_tenancy(self.config.access),
@@ -200,6 +205,7 @@ class Router:
                 await self.policy_file.stop()
                 await self.fleet.stop()
         finally:
+            await self._sending.background.close()
             await upstream.close()
             self.prompts.close()
             self.events.stop()
@@ -225,6 +231,11 @@ def _make_tenancy(access: AccessConfig) -> Tenancy:
     if secret is None:
         _log.warning("salt_secret_drawn effect='tenants miss what engines cached before, and on other routers'")
     return Tenancy(secret or token_bytes(32))
+
+
+def _make_sending(config: FleetConfig) -> SendingParts:
+    limits = PhaseLimits(prefill_s=config.timeouts.prefill_s, handoff_s=config.timeouts.handoff_s)
+    return make_sending(RetryLimits(**config.retries.model_dump()), limits)
 
 
 def _make_settings(config: FleetConfig) -> PlacerSettings:

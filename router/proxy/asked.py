@@ -13,6 +13,7 @@ from router.errors import RequestError
 from router.placement.instructions import RejectReason
 from router.placement.stimuli import RequestArrived
 from router.prompt import PreparedPrompt, PromptInput
+from router.proxy.api import SHAPES
 from router.proxy.body import RequestBody
 from router.proxy.converted import convert, is_converted
 from router.proxy.headers import Headers, text_headers
@@ -44,6 +45,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     pin: str | None = None
     #: Whether the engine is asked to keep its answer.
     keeps_response: bool = False
+    #: A pair of ranks may serve it, each a leg; else only one that does everything.
+    takes_pair: bool = False
+    #: Prompts in it, and whether its answer is streamed.
+    prompts: int = 1
+    is_stream: bool = False
     #: Whose request it is; empty where there are no tenants.
     tenant: str = ""
     #: How its body was made a chat; None where it was one, or is not converted.
@@ -103,6 +109,9 @@ async def prepare(
         choices=body.choices,
         pin=pin,
         keeps_response=body.keeps_response,
+        takes_pair=SHAPES[body.api].generates,
+        prompts=body.prompts,
+        is_stream=body.stream,
         tenant=tenant,
         conversion=conversion if prompt.uncredited is None else None,
     )
@@ -157,4 +166,5 @@ def arrive(
         approximate=frozenset(guesses),
         options=options,
         pin=asked.pin,
+        takes_pair=asked.takes_pair,
     )

@@ -22,6 +22,7 @@ from router.proxy.converted import make_choice
 from router.proxy.headers import Headers
 from router.proxy.kept import ResponseChains
 from router.proxy.known_bodies import KnownBodies
+from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.prediction import Evidence
 from router.proxy.upstream import Upstream
 from router.sessions.fingerprint import Fingerprints
@@ -107,6 +108,8 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     limits: ProxyLimits
     #: Seconds of all that is placed and timed.
     clock: Callable[[], float] = time.monotonic
+    #: Rooms, retries and limits of legs.
+    sending: SendingParts = msgspec.field(default_factory=make_sending)
     #: What keeps tenants apart.
     tenancy: Tenancy = msgspec.field(default_factory=lambda: Tenancy(None))
     #: Whether lines with clients' keys go on to the workers.
