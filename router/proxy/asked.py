@@ -15,7 +15,7 @@ from router.placement.stimuli import RequestArrived
 from router.prompt import PreparedPrompt, PromptInput
 from router.proxy.api import SHAPES
 from router.proxy.body import RequestBody
-from router.proxy.converted import convert, is_converted
+from router.proxy.converted import convert, is_converted, is_known
 from router.proxy.headers import Headers, text_headers
 from router.proxy.ports import ProxyParts
 from router.proxy.refusal import state_refusal, unknown_model
@@ -98,7 +98,7 @@ async def prepare(
     if session is not None and identity.source == "previous_response_id":
         session = parts.chains.find(session)
     conversion = parts.conversions.choose(body.model, body.api) if is_converted(body.api) else None
-    prompt = await parts.prompts.prepare(body.model, await _read_prompt(body, conversion), len(body.data))
+    prompt = await parts.prompts.prepare(body.model, await _read_prompt(parts, body, conversion), len(body.data))
     return Asked(
         request_id=request_id,
         model=body.model,
@@ -117,13 +117,13 @@ async def prepare(
     )
 
 
-async def _read_prompt(body: RequestBody, conversion: str | None) -> PromptInput:
+async def _read_prompt(parts: ProxyParts, body: RequestBody, conversion: str | None) -> PromptInput:
     """What makes the prompt of a body; a long one that has to be converted is so off the event loop."""
     if not is_converted(body.api):
         return body.prompt_input
-    if len(body.data) <= CONVERTED_INLINE_BYTES:
-        return convert(body, conversion)
-    return await asyncio.to_thread(convert, body, conversion)
+    if len(body.data) <= CONVERTED_INLINE_BYTES or is_known(body, conversion, parts.chats):
+        return convert(body, conversion, parts.chats)
+    return await asyncio.to_thread(convert, body, conversion, parts.chats)
 
 
 def find_pin(parts: ProxyParts, name: str | None, tenant: str) -> str | None:

@@ -94,6 +94,7 @@ class Attempt:
         self.on_output: Callable[[], None] | None = None
         self._prediction: Prediction | None = None
         self._first_byte_s: float | None = None
+        self._first_output_s: float | None = None
         #: Most that one rank held of the prompt at the last look.
         self._held_tokens = 0
 
@@ -158,6 +159,7 @@ class Attempt:
         prefill, self._prefill = self._prefill, None
         if prefill is not None:
             self._running.remove(prefill, self._request_id)
+            self._parts.admission.wake()
             cached_tokens = None if self._prefill_usage is None else self._prefill_usage.cached_tokens
             self._parts.placer.handle(
                 PrefillEnded(
@@ -183,7 +185,7 @@ class Attempt:
         """The model's first output came."""
         if self.on_output is not None:
             self.on_output()
-        now_s = self._clock()
+        now_s = self._first_output_s = self._clock()
         self._parts.metrics.ttft.observe(max(0.0, now_s - self._arrived_s))
         self._parts.placer.handle(FirstToken(now_s=now_s, request_id=self._request_id))
 
@@ -229,6 +231,8 @@ class Attempt:
                 output_tokens=counts.completion_tokens,
             )
         )
+        if outcome is Outcome.DONE:
+            self._measure(source, counts, reused_tokens, now_s)
         is_whole = self._asked.pin is None  # else the engine put more before its text
         if outcome is Outcome.DONE and prediction.is_approximate and self._prompt.text is not None and is_whole:
             self._parts.prompts.approximate.learn(
@@ -237,6 +241,16 @@ class Attempt:
         told = self._prefill_usage or counts
         if told.cached_tokens is not None and self._is_comparable:
             self._judge(source, prediction, told.cached_tokens, now_s)
+
+    def _measure(self, source: Target, counts: Usage, reused_tokens: int | None, now_s: float) -> None:
+        """A good answer's pace, and what the engines say they had cached: of a pair the two hits are one."""
+        metrics = self._parts.metrics
+        if counts.completion_tokens:
+            tiers = counts.tiers if self._source is None else None
+            metrics.count_hits(source, counts.prompt_tokens, reused_tokens, tiers)
+        first_s, tokens = self._first_output_s, counts.completion_tokens
+        if first_s is not None and tokens is not None and tokens > 1 and self._asked.choices == 1:
+            metrics.inter_token.observe(max(0.0, now_s - first_s) / (tokens - 1))
 
     def _start(self, place: Place, *, is_prefilled: bool) -> None:
         target, decision = place.target, place.decision

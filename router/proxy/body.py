@@ -25,7 +25,7 @@ INTERNAL_FIELDS = (
 )  # fmt: skip
 _ROUTERS_FIELDS = (*ROUTED_FIELDS, *INTERNAL_FIELDS)
 #: Members whose contents engines take for members of their own: vLLM reads `kv_transfer_params` from `vllm_xargs` too.
-_HOLDERS = ("vllm_xargs", "extra_args", "extra_body", "custom_params", "sampling_params", "nvext")
+HOLDERS = ("vllm_xargs", "extra_args", "extra_body", "custom_params", "sampling_params", "nvext")
 #: Members that name a conversation, in any of the forms agents use; small ones only.
 _IDENTITY_FIELDS = ("session_id", "prompt_cache_key", "previous_response_id", "metadata", "user", "conversation_id")
 _MAX_IDENTITY_BYTES = 4_096
@@ -68,7 +68,7 @@ class RequestBody:
         self._has_routed_fields = not is_trusted and not self._members.keys().isdisjoint(_ROUTERS_FIELDS)
         if self._has_routed_fields:
             self._refuse_internal_fields()
-        if not is_trusted and not self._members.keys().isdisjoint(_HOLDERS):
+        if not is_trusted and not self._members.keys().isdisjoint(HOLDERS):
             self._refuse_nested_fields()
         #: Model asked for; None where the client names none.
         self.model: str | None = self._typed("model", str)
@@ -91,7 +91,7 @@ class RequestBody:
         return salting(said)
 
     def _refuse_nested_fields(self) -> None:
-        for holder in _HOLDERS:
+        for holder in HOLDERS:
             found = find_name(self.get(holder), _ROUTERS_FIELDS)
             if found is not None:
                 raise RequestError(f"{found} is set by the router, not by clients", param=f"{holder}.{found}")
@@ -144,6 +144,10 @@ class RequestBody:
     def keeps_response(self) -> bool:
         """Whether the engine is asked to keep its answer for later requests; it is unless told otherwise."""
         return self.api is Api.RESPONSE and self.get("store") is not False
+
+    def get_raw(self, name: str) -> memoryview | None:
+        """A member as it stands in the body, None where it is absent or null."""
+        return self._members[name] if self._has(name) else None
 
     def find_members(self, names: Iterable[str]) -> list[str]:
         """Those of some names under which there is something."""
@@ -244,12 +248,13 @@ class RequestBody:
         found = None if messages is not None else next((name for name in fields if self._has(name)), None)
         if messages is None and found is None:
             raise RequestError(f"{' or '.join(fields[:2])} is missing", param=fields[0])
-        options = self.get("chat_template_kwargs")
+        options, is_response = self.get("chat_template_kwargs"), self.api is Api.RESPONSE
         return PromptInput(
             messages_json=messages,
             tools_json=self._list_json("tools"),
             template_options=options if isinstance(options, dict) else None,
-            prompt=None if found is None or found.endswith("_embeds") else self.get(found),
+            # A response's items are decoded where its chat is made: only what is new in them.
+            prompt=None if found is None or found.endswith("_embeds") or is_response else self.get(found),
             add_generation_prompt=self.get("add_generation_prompt"),
             continue_final_message=self.get("continue_final_message"),
             tool_choice=self.get("tool_choice"),

@@ -314,7 +314,7 @@ class Call:
     def _count(self, outcome: RequestOutcome) -> None:
         metrics = self.parts.metrics
         duration_s = max(0.0, self.parts.clock() - self.arrived_s)
-        metrics.requests.labels(outcome.value).inc()
+        metrics.requests[outcome].inc()
         metrics.duration.observe(duration_s)
         if _log.isEnabledFor(logging.INFO):
             _log.info("ended request=%s outcome=%s duration_s=%.3f", self.request_id, outcome.value, duration_s)

@@ -22,6 +22,7 @@ from router.proxy.converted import make_choice
 from router.proxy.headers import Headers
 from router.proxy.kept import ResponseChains
 from router.proxy.known_bodies import KnownBodies
+from router.proxy.known_chats import KnownChats
 from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.prediction import Evidence
 from router.proxy.upstream import Upstream
@@ -126,6 +127,8 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     forwarded: tuple[str, ...] = ()
     #: Whether the router answers a path itself, beside those of the data plane.
     has_own_route: Callable[[str], bool] = lambda _path: False
+    #: Chats that were made of such bodies.
+    chats: KnownChats = msgspec.field(default_factory=KnownChats)
     #: What engines make of bodies that they turn into chats.
     conversions: ConversionChoice = msgspec.field(default_factory=make_choice)
 

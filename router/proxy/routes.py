@@ -69,6 +69,11 @@ class HotRoutes:
         allow = {b"allow": ", ".join(methods).encode()}
         await respond.send_error(client, error, allow, find_error_form(scope["path"]))
 
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are kept of chats, so that of a longer one only what is new is converted."""
+        return self._parts.chats.held_bytes
+
     def is_client_path(self, path: str) -> bool:
         """Whether clients may ask for a path; the other ones are the operator's."""
         is_known = path in _CLIENT_PATHS or path.startswith(_MODEL_PATHS) or find_response_path(path) is not None

@@ -6,7 +6,7 @@ Line ends are LF or CRLF; an event is what ends with an empty line.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
@@ -33,6 +33,8 @@ class Usage(msgspec.Struct, frozen=True):
     #: What it says of the prompt without adding what it says of its cache; Anthropic's form has them apart, and not
     #: every engine means them so.
     uncached_tokens: int | None = None
+    #: Of the cached tokens those on device, in host memory and in storage, where it says so.
+    tiers: tuple[int, int, int] | None = None
 
     def with_later(self, later: "Usage") -> "Usage":
         """The later counts, and these where it has none."""
@@ -55,7 +57,15 @@ def read_usage(value: Any) -> Usage | None:
         return Usage(whole, completion, found, prompt)
     details = value.get(f"{given}_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else value.get("cached_tokens")
-    return Usage(prompt, completion, _count(cached))
+    return Usage(prompt, completion, _count(cached), tiers=_read_tiers(value.get("cached_tokens_details")))
+
+
+def _read_tiers(value: Any) -> tuple[int, int, int] | None:
+    """SGLang's account of where it found what it had cached; None where it gives none."""
+    if not isinstance(value, dict):
+        return None
+    counts = tuple(_count(value.get(name, 0)) for name in ("device", "host", "storage"))
+    return None if None in counts else counts  # type: ignore[return-value]  # three, and none of them None
 
 
 def sum_usage(usages: Mapping[int, Usage], choices_of_prompt: int) -> Usage:
@@ -65,7 +75,17 @@ def sum_usage(usages: Mapping[int, Usage], choices_of_prompt: int) -> Usage:
         _sum(usage.prompt_tokens for usage in firsts),
         _sum(usage.completion_tokens for usage in usages.values()),
         _sum(usage.cached_tokens for usage in firsts),
+        tiers=_sum_tiers(firsts),
     )
+
+
+def _sum_tiers(usages: Sequence[Usage]) -> tuple[int, int, int] | None:
+    """Where all of them were found; None where it is not known of all."""
+    known = [usage.tiers for usage in usages if usage.tiers is not None]
+    if not known or len(known) < len(usages):
+        return None
+    device, host, storage = (sum(counts) for counts in zip(*known, strict=True))
+    return device, host, storage
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:

@@ -175,8 +175,8 @@ ACCESS = (
     Mutation(
         "who waits is not told of room",
         "router/proxy/attempt.py",
-        "        self._parts.admission.wake()\n",
-        "",
+        "        self._running.remove(target, self._request_id)\n        self._parts.admission.wake()\n",
+        "        self._running.remove(target, self._request_id)\n",
         WAITING,
     ),
     Mutation(
