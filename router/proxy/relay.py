@@ -4,6 +4,7 @@ Nothing reaches the client before the answer has proved to be one, so that a wor
 at once, becomes a proper error. What was sent already is never sent again and never ended as if complete.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
@@ -159,7 +160,7 @@ class Relay:
 
     async def _carry_whole(self, asked: Expected) -> Relayed:
         status, body = await self._read_answer()
-        answer = self._check(body, asked) if status < 300 else Answer()
+        answer = await self._check(body, asked) if status < 300 else Answer()
         if is_id(answer.id):
             self._witness.keep_response(answer.id)
         await self._send_whole(status, body)
@@ -192,11 +193,12 @@ class Relay:
                 raise GarbledAnswerError(f"the worker's answer is longer than {self._limits.answer_bytes} bytes")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _check(self, body: bytes, asked: Expected) -> Answer:
+    async def _check(self, body: bytes, asked: Expected) -> Answer:
         """Usage and name of a good answer; one that is no JSON object is none."""
         encoding = find_header(self._exchange.headers, b"content-encoding")
         if encoding not in {None, b"identity"}:
-            body = _inflate(body) if encoding in CODINGS else b"{}"
+            # A few kilobytes can become as many as are looked into, which takes longer than others should wait.
+            body = await asyncio.to_thread(_inflate, body) if encoding in CODINGS else b"{}"
         answer = read_answer(body, choices_of_prompt=asked.choices_of_prompt)
         if answer is None:
             raise GarbledAnswerError("the worker's answer is not a JSON object")
