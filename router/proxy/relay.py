@@ -11,6 +11,7 @@ from typing import Protocol
 import msgspec
 
 from router.errors import UpstreamClosedError
+from router.fleet.breaker import Verdict
 from router.placement.stimuli import Outcome
 from router.proxy import respond
 from router.proxy.client import Client
@@ -21,6 +22,7 @@ from router.proxy.kept import is_id
 from router.proxy.ports import ProxyLimits
 from router.proxy.sse import StreamScanner, Usage, looks_like_stream
 from router.proxy.upstream import Exchange, GarbledAnswerError
+from router.proxy.verdicts import judge_status
 from router.proxy.whole_answer import Answer, read_answer
 
 #: Output chunks between two words to placement about a request's progress.
@@ -32,6 +34,7 @@ _MAX_INFLATED_BYTES = 64 << 20
 class Relayed(msgspec.Struct, frozen=True):
     """How an answer went."""
 
+    #: Its status; that of an error within it where the error is none of the engine's.
     status: int
     outcome: Outcome
     usage: Usage | None = None
@@ -155,8 +158,9 @@ class Relay:
             self._client.write(rest)
             raise UpstreamClosedError("the worker ended its stream before the answer was complete")
         await respond.send_end(self._client, rest)
-        outcome = Outcome.ERROR if scanner.has_error else Outcome.DONE
-        return Relayed(self._exchange.status, outcome, scanner.to_usage())
+        if scanner.has_error:
+            return self._judge_error(scanner.error_status, scanner.to_usage())
+        return Relayed(self._exchange.status, Outcome.DONE, scanner.to_usage())
 
     async def _carry_whole(self, asked: Expected) -> Relayed:
         status, body = await self._read_answer()
@@ -164,7 +168,14 @@ class Relay:
         if is_id(answer.id):
             self._witness.keep_response(answer.id)
         await self._send_whole(status, body)
+        if answer.error_status is not None:
+            return self._judge_error(answer.error_status, answer.usage)
         return Relayed(status, Outcome.DONE if status < 300 else Outcome.ERROR, answer.usage)
+
+    def _judge_error(self, told_status: int, usage: Usage | None) -> Relayed:
+        """An answer of a good status that tells an error."""
+        is_failure = judge_status(told_status) is Verdict.FAILED
+        return Relayed(self._exchange.status if is_failure else told_status, Outcome.ERROR, usage)
 
     async def _read_answer(self) -> tuple[int, bytes]:
         """Status and body of a whole answer."""

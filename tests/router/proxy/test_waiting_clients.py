@@ -48,7 +48,9 @@ def make(**settings):
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _loop, context: errors.append(context))
     errors = []
-    admission = Admission(QueueSettings(**({"max_waiting": 8, "max_wait_s": 30.0} | settings)), RouterMetrics(), loop.time)
+    admission = Admission(
+        QueueSettings(**({"max_waiting": 8, "max_wait_s": 30.0} | settings)), RouterMetrics(), loop.time
+    )
     return admission, errors
 
 
