@@ -67,6 +67,33 @@ async def test_C17_broken_bodies_are_the_clients_fault(client, engine, path):
     assert value(client.router, "requests_total", outcome="client_error") == len(bodies)
 
 
+@pytest.mark.parametrize("path", [*PATHS, "/v1/messages/count_tokens", "/tokenize", "/abort_request", "/open_session"])
+async def test_C18_a_wrong_method_is_405_and_says_which_is_right(client, engine, path):
+    for method in ("GET", "PUT", "DELETE", "PATCH"):
+        response = await client.request(method, path)
+        assert (response.status_code, response.headers["allow"]) == (405, "POST")
+        assert response.json()["error"]["code"] == "method_not_allowed"
+    assert (await client.post(path + "/")).status_code in {404, 405}
+    assert engine.requests == []
+
+
+@pytest.mark.parametrize("api", Api)
+async def test_C18_a_model_that_nobody_serves_is_404_on_every_form(client, engine, api):
+    response = await client.post(api.value, content=body_of(api, model="nope"))
+    assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
+    assert "served here: toy" in response.json()["error"]["message"]
+    assert engine.requests == []
+
+
+@pytest.mark.parametrize("path", PATHS)
+async def test_G04_an_engine_sees_the_routers_rank_alone(client, engine, path):
+    headers = [("X-Data-Parallel-Rank", "99"), ("x-data-parallel-rank", "98"), ("X-Override-Routed-Dp-Rank", "7")]
+    body = body_of(PATHS[path], routed_dp_rank=5, data_parallel_rank=6)
+    assert (await client.post(path, content=body, headers=headers)).status_code == 200
+    assert {text for name, text in engine.headers() if "rank" in name} <= {"0"}
+    assert not {"routed_dp_rank", "data_parallel_rank"} & engine.body().keys() or engine.body()["routed_dp_rank"] == 0
+
+
 @pytest.mark.parametrize("api", Api)
 async def test_C17_a_name_twice_is_refused(client, engine, api):
     response = await client.post(api.value, content=body_of(api)[:-1] + b', "x": 1, "x": 2}')

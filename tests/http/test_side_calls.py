@@ -75,8 +75,11 @@ async def test_D10_calls_that_are_not_placed_never_go_to_an_unhealthy_worker(eng
 
 
 async def test_D10_a_worker_that_answers_and_is_not_healthy_gets_none_of_them(engine, other):
-    other.health_status = 503
-    async with in_process([other.url, engine.url], forward={"prefixes": ["/v1/audio"]}) as client:
+    probes = {"interval_s": 0.05, "unhealthy_after": 1}
+    sections = {"forward": {"prefixes": ["/v1/audio"]}, "probes": probes}
+    async with in_process([other.url, engine.url], **sections) as client:
+        other.health_status = 503
+        await eventually(lambda: sum(client.router.fleet.find_health().values()) == 1)
         for _ in range(3):
             assert (await client.get("/v1/audio/voices")).status_code == 200
             assert (await client.post("/tokenize", json={"prompt": "x"})).status_code == 200
