@@ -4,8 +4,8 @@ from typing import Any
 
 import msgspec
 
-from router.proxy.told_error import read_error_status
 from router.proxy.sse import Usage, read_usage, sum_usage
+from router.proxy.told_error import read_error_status
 
 
 class Answer(msgspec.Struct, frozen=True):

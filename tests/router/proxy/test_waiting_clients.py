@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from router.admission import QueueSettings
-from router.errors import OverloadedError, QueueFullError, QueueTimeoutError
+from router.errors import OverloadedError
 from router.metrics import RouterMetrics
 from router.proxy.admit import Admission
 from wire.ids import Target, WorkerId
