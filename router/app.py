@@ -51,6 +51,7 @@ from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
 from router.proxy.upstream import Exchange, Upstream
 from router.tls import make_worker_context
+from router.tracing import make_tracing
 from wire.ids import WorkerId
 
 _log = logging.getLogger("dovecote.app")
@@ -101,6 +102,7 @@ class Router:
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
         publish_page(self.control)
+        self._tracing = make_tracing(config.tracing)
         self.admission = Admission(config.queue.to_settings(), self.metrics, clock)
         self._app = HotRoutes(self._proxy_parts(), self.control)
         self.gate = _make_gate(config, self._app.is_client_path)
@@ -166,6 +168,7 @@ class Router:
             sending=self._sending,
             clock=self._clock,
             agreement=self.agreement,
+            tracing=self._tracing,
             tenancy=_make_tenancy(self.config.access),
             forwards_keys=self.config.access.forwards_keys,
             forwarded=self.config.forward.prefixes,
@@ -211,6 +214,8 @@ class Router:
             await upstream.close()
             self.prompts.close()
             self.events.stop()
+            if self._tracing is not None:
+                await asyncio.to_thread(self._tracing.close)
 
 
 def _make_gate(config: FleetConfig, is_client_path: Callable[[str], bool]) -> AccessGate:

@@ -15,7 +15,9 @@ import uvicorn
 from router.app import Router
 from router.collector import IdleCollector, PauseLog, keep_for_good, leave_oldest_alone
 from router.config import FleetConfig
+from router.config_watching import LogFormat
 from router.errors import ConfigError
+from router.logs import set_up_logging
 from router.tls import CertificateWatch, ServerCertificate
 
 #: How long running requests may take to end after a signal.
@@ -24,7 +26,6 @@ GRACE_S = 30
 BACKLOG = 2_048
 #: Longest that a thread keeps the interpreter from the event loop: long prompts are rendered in threads.
 SWITCH_INTERVAL_S = 0.0005
-LOG_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 
 
 class _AnnouncingServer(uvicorn.Server):
@@ -72,8 +73,7 @@ def serve_router(config: FleetConfig, log_level: str) -> None:
     level = logging.getLevelNamesMapping().get(log_level.upper())
     if level is None:
         sys.exit(f"error: log level {log_level!r}; valid: debug, info, warning, error")
-    logging.basicConfig(level=level, format=LOG_FORMAT, stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    set_up_logging(level, as_json=config.logs.format is LogFormat.JSON)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     sockets = [bind(config.listen.host, config.listen.port)]
     if config.listen.admin_port is not None:

@@ -45,8 +45,10 @@ from router.proxy.ports import ProxyParts
 from router.proxy.refusal import MAX_NAME_CHARS
 from router.proxy.relay import Relay
 from router.proxy.sse import Usage
+from router.proxy.traced import end_trace, mark_place, trace_call
 from router.proxy.upstream import Exchange
 from router.proxy.verdicts import FULL_STATUSES, judge_error, judge_status
+from router.tracing import TRACEPARENT
 from wire.ids import RequestId, Target
 
 Scope = dict[str, Any]
@@ -80,6 +82,8 @@ class Call:
         self.request_id = self._choose_id()
         #: The router's own lines of the answer.
         self.own_headers = {b"x-request-id": self.request_id.encode()}
+        #: Its span; None where tracing is off.
+        self.trace = None if parts.tracing is None else trace_call(parts.tracing, self)
         #: What was placed, and what comes back of it; None before.
         self.attempt: Attempt | None = None
         self.relay: Relay | None = None
@@ -156,6 +160,8 @@ class Call:
         key = self.parts.fleet.find_key(target.worker)
         if key is not None:
             own[b"authorization"] = key
+        if self.trace is not None and self.trace.traceparent is not None:
+            own[TRACEPARENT] = self.trace.traceparent
         return request_headers(self.headers, own)
 
     def forward_headers(self, target: Target) -> Headers:
@@ -215,6 +221,8 @@ class Call:
         """
         place = await self.parts.admission.place(attempt, self.tenant, self._read_priority())
         self.parts.admission.spend(self.principal, attempt.prompt_tokens)
+        if self.trace is not None:
+            mark_place(self.trace, place)
         return place
 
     def _read_priority(self) -> int:
@@ -316,6 +324,8 @@ class Call:
         duration_s = max(0.0, self.parts.clock() - self.arrived_s)
         metrics.requests[outcome].inc()
         metrics.duration.observe(duration_s)
+        if self.trace is not None:
+            end_trace(self.trace, self.target, outcome)
         if _log.isEnabledFor(logging.INFO):
             _log.info("ended request=%s outcome=%s duration_s=%.3f", self.request_id, outcome.value, duration_s)
 

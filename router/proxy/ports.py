@@ -27,6 +27,7 @@ from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.prediction import Evidence
 from router.proxy.upstream import Upstream
 from router.sessions.fingerprint import Fingerprints
+from router.tracing import Tracing
 from wire.ids import Target, WorkerId
 
 
@@ -111,6 +112,8 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], float] = time.monotonic
     #: Rooms, retries and limits of legs.
     sending: SendingParts = msgspec.field(default_factory=make_sending)
+    #: Makes spans of calls; None where tracing is off.
+    tracing: Tracing | None = None
     #: What keeps tenants apart.
     tenancy: Tenancy = msgspec.field(default_factory=lambda: Tenancy(None))
     #: Whether lines with clients' keys go on to the workers.
