@@ -39,8 +39,7 @@ from router.proxy.error_form import encode_error_event, find_error_form
 from router.proxy.headers import Headers, HeadersTooLargeError, check_header_size, find_header, request_headers
 from router.proxy.inflate import CODINGS, MAX_MEMBERS, InflateProblem, inflate
 from router.proxy.interrupt import InterruptedExchange, Interruption
-from router.proxy.legs.aborts import abort_on_engine
-from router.proxy.legs.sending import Sending
+from router.proxy.legs.sending import Sending, abandon
 from router.proxy.ports import ProxyParts
 from router.proxy.refusal import MAX_NAME_CHARS
 from router.proxy.relay import Relay
@@ -295,16 +294,8 @@ class Call:
         elif self.relay.is_stream:
             await respond.send_end(self.client, encode_error_event(error, self._error_form))
 
-    def _abandon(self) -> None:
-        """Nobody waits for the answer any more; a pair tells its engines by itself."""
-        if self.target is not None and not self.legs:
-            parts = self.parts
-            key = parts.fleet.find_key(self.target.worker)
-            facts = self.find_facts(self.target)
-            abort_on_engine(parts.upstream, parts.sending.background, facts, self.engine_names, key)
-
     async def _stop(self, cause: Interruption) -> RequestOutcome:
-        self._abandon()
+        abandon(self)
         if cause is Interruption.TIMED_OUT:
             return await self._fail(UpstreamTimeoutError("the worker did not answer in time"))
         if cause is Interruption.TOO_LONG:

@@ -139,6 +139,14 @@ class Sending:
         return exchange
 
 
+def abandon(call: "Call") -> None:
+    """Nobody waits for an answer any more: its engine is told. A pair tells both of its engines by itself."""
+    if call.target is not None and not call.legs:
+        key = call.parts.fleet.find_key(call.target.worker)
+        facts, background = call.find_facts(call.target), call.parts.sending.background
+        abort_on_engine(call.parts.upstream, background, facts, call.engine_names, key)
+
+
 class _RefusedError(Exception):
     """A worker saw nothing of the request; placed elsewhere it may go well."""
 
