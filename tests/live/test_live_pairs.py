@@ -21,7 +21,8 @@ from tests.ports import take_port
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
 CONNECTOR = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
-HANDOFF_S, PREFILL_S = 15.0, 60.0
+#: On a busy machine this pair's hand-over itself takes 20 s now and then, with the router or without.
+HANDOFF_S, PREFILL_S = 45.0, 60.0
 STREAMS = 12
 
 
@@ -137,7 +138,7 @@ async def leave(http, url, engines):
             async def runs():
                 return await count_open(http, engines[1]) > 0
 
-            await until(runs, "the decode engine has the request", 20.0)
+            await until(runs, "the decode engine has the request", HANDOFF_S)
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
         left_at = time.monotonic()
