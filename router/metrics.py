@@ -155,6 +155,11 @@ class RouterMetrics:
         self.retries = self._counter("retries", "Requests sent to a second rank after a failed connection.", ())
         self._declare_admission()
         self._of_rank: dict[Target, RankMetrics] = {}
+        self.keys_file_refused = Gauge(
+            PREFIX + "keys_file_refused",
+            "1 while the file of keys as it stands is refused and older keys are in force.",
+            registry=self.registry,
+        )
         self.kept_states = Gauge(
             PREFIX + "kept_states", "Stored responses and sessions whose engine is known.", registry=self.registry
         )
