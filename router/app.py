@@ -31,8 +31,12 @@ from router.control.fleet_metrics import FleetCollector
 from router.control.keys_file import WatchedKeys, build_key_routes
 from router.control.load_metrics import LoadCollector
 from router.control.policy_routes import build_policy_routes
+from router.control.readiness import Readiness, build_readiness_routes
+from router.control.registrations import Registrations
 from router.control.reload import PolicyFile
 from router.control.routes import build_control_app
+from router.control.source_list import make_sources
+from router.control.worker_routes import build_worker_routes
 from router.events import EventFeed
 from router.fleet.agreement import Agreement
 from router.guard import Guard
@@ -80,6 +84,7 @@ class Router:
             on_reconnect=self._report_reconnect,
         )
         self.agreement = Agreement()
+        self.readiness = Readiness()
         self._loop: asyncio.AbstractEventLoop | None = None
         policy_path = None if config.policy.file is None else Path(config.policy.file)
         policy = config.policy if policy_path is None else check_policy(policy_path)
@@ -102,6 +107,7 @@ class Router:
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
+        self._add_routes(config)
         publish_page(self.control)
         self._tracing = make_tracing(config.tracing)
         self.admission = Admission(config.queue.to_settings(), self.metrics, clock)
@@ -122,11 +128,17 @@ class Router:
             clock=self._clock,
             tls=worker_tls,
             on_left=self.metrics.forget_ranks,
+            sources=make_sources(config.discovery),
         )
 
     def _take_keys(self, ring: KeyRing) -> None:
         self.gate.ring = ring
         self.admission.rates.forget(frozenset(principal.name for principal in ring.principals()))
+
+    def _add_routes(self, config: FleetConfig) -> None:
+        self.control.include_router(build_readiness_routes(self.readiness, self.fleet.count_taking))
+        registrations = Registrations(config.registration, self.fleet.registry, self.fleet.apply)
+        self.control.include_router(build_worker_routes(self.fleet, registrations))
 
     def _show_metrics(self) -> None:
         """What the metrics page reads of the parts at each scrape."""
@@ -135,7 +147,7 @@ class Router:
         self.metrics.watch_agreement(self.agreement.find_all)
         self.metrics.watch_health(self.fleet.find_health)
         self.metrics.watch_parity(self.fleet.find_parity)
-        self.metrics.registry.register(FleetCollector(self.placer))
+        self.metrics.registry.register(FleetCollector(self.placer, self.fleet))
         self.metrics.registry.register(LoadCollector(self.placer, self._clock))
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)

@@ -14,9 +14,9 @@ from fastapi.responses import JSONResponse
 
 from router.access import Key, KeyRing
 from router.config_access import load_keys
-from router.config_check import read_text
 from router.control.watched_file import POLL_S, SETTLE_S, ReloadCounts, WatchedFile
 from router.errors import ConfigError, error_body
+from router.regular_file import read_once
 
 
 class WatchedKeys:
@@ -49,7 +49,7 @@ class WatchedKeys:
         #: What is in force.
         self.ring = KeyRing(own)
         if path is not None:
-            self.ring = self._parse(read_text(path), path)
+            self.ring = self._parse(read_once(path), path)
             self._file = WatchedFile(path, self._read, what="keys", poll_s=poll_s, settle_s=settle_s)
         self.counts = ReloadCounts() if self._file is None else self._file.counts
 

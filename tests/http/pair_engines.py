@@ -24,6 +24,22 @@ def error_answer(status, message):
     return web.json_response({"error": {"message": message, "type": "t", "param": None, "code": None}}, status=status)
 
 
+async def fail(request, fault):
+    """One way to fail a request."""
+    if fault == "silent":
+        await asyncio.Event().wait()
+    if fault == "reset":
+        request.transport.abort()
+        return web.Response()
+    if fault == "broken":
+        response = await open_stream(request)
+        for piece in (ROLE, chunk("a")):
+            await response.write(piece)
+        request.transport.abort()
+        return response
+    return error_answer(fault, "no room")
+
+
 class PairedEngine(FakeEngine):
     """One engine of a pair, whose steps a test can hold up."""
 
@@ -31,7 +47,7 @@ class PairedEngine(FakeEngine):
         super().__init__()
         self.fabric, self.role, self.dp_size = fabric, role, dp_size
         self.cached = 0
-        #: Answers with this instead, where a test sets it.
+        #: What goes wrong with requests: a status, `reset`, `silent`, None, or a function that says so for each.
         self.failing = None
         #: Steps that wait: before the prefill is done, before it answers, before and after the first output.
         self.gates = {name: asyncio.Event() for name in ("prefill", "answer", "role", "output", "rest")}
@@ -47,6 +63,9 @@ class PairedEngine(FakeEngine):
     async def stop(self):
         """From now on nobody listens there."""
         await self.listening.aclose()
+
+    def next_fault(self):
+        return self.failing() if callable(self.failing) else self.failing
 
     def hold(self, name):
         self.gates[name].clear()
@@ -181,10 +200,10 @@ class SglangEngine(PairedEngine):
             raise
 
     async def serve_in(self, rooms, request, fields):
-        if self.failing is not None and self.role == "prefill":
+        fault = self.next_fault()
+        if fault is not None and self.role == "prefill":
             await self.gates["prefill"].wait()
-            self.fabric.fail(rooms, "prefill failed") if self.failing == "abort" else None
-            return await self.fail(request)
+            return await fail(request, fault)
         await self.fabric.meet(rooms)
         if self.role == "prefill":
             await self.gates["prefill"].wait()
@@ -196,20 +215,11 @@ class SglangEngine(PairedEngine):
         for room in rooms:
             await room.handed.wait()
         failed = next((room.failed for room in rooms if room.failed), None)
-        if failed == "prefill failed" or self.failing == "silent":
-            # A decode engine does not hear of it for minutes.
-            await asyncio.Event().wait()
         if failed is not None:
             return error_answer(500, failed)
-        if self.failing is not None:
-            return await self.fail(request)
+        if fault is not None:
+            return await fail(request, fault)
         return await self.generate(request, fields)
-
-    async def fail(self, request):
-        if self.failing == "reset":
-            request.transport.abort()
-            return web.Response()
-        return error_answer(self.failing, "no room")
 
 
 class VllmFabric:
@@ -232,13 +242,10 @@ class VllmEngine(PairedEngine):
     async def serve(self, request, body):
         fields = json.loads(body)
         params = fields.get("kv_transfer_params") or {}
-        if self.failing == "reset":
+        fault = self.next_fault()
+        if fault is not None:
             await self.gates["prefill"].wait()
-            request.transport.abort()
-            return web.Response()
-        if self.failing is not None:
-            await self.gates["prefill"].wait()
-            return error_answer(self.failing, "no room")
+            return await fail(request, fault)
         if params.get("do_remote_decode"):
             return await self.prefill(fields)
         if params.get("do_remote_prefill"):
