@@ -221,4 +221,18 @@ ACCESS = (
         "            pass\n",
         ("tests/http/test_tracing.py",),
     ),
+    Mutation(
+        "a removed key goes on to open",
+        "router/app.py",
+        "        self.gate.ring = ring\n",
+        "        pass\n",
+        ("tests/http/test_keys_file.py",),
+    ),
+    Mutation(
+        "a file of keys is taken in part",
+        "router/control/keys_file.py",
+        "            if len(set(words)) < len(words):\n",
+        "            if False:\n",
+        ("tests/http/test_keys_file.py",),
+    ),
 )
