@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from secrets import randbits, token_bytes
 from typing import Any
@@ -47,13 +48,15 @@ from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
 from router.proxy.admit import Admission
+from router.proxy.asgi import serve_asgi
 from router.proxy.bounds import Bounds
+from router.proxy.call import Scope
 from router.proxy.legs.pair import PhaseLimits
 from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.legs.retries import RetryLimits
 from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
-from router.proxy.routes import HotRoutes
+from router.proxy.routes import Answer, HotRoutes
 from router.proxy.upstream import Exchange, Upstream
 from router.tls import make_worker_context
 from router.tracing import make_tracing
@@ -116,6 +119,7 @@ class Router:
         self.control.include_router(build_key_routes(self.keys))
         self.gate = _make_gate(config, self.keys.ring, self._app.is_client_path)
         self.guard = Guard(self._app, self.gate, self.metrics)
+        self._serve_control = serve_asgi(self.control, config.limits.body_bytes)
         self._show_metrics()
 
     def _make_fleet(self, config: FleetConfig, worker_tls: ssl.SSLContext | None) -> FleetWatch:
@@ -161,6 +165,13 @@ class Router:
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
         await self.guard(scope, receive, send)
+
+    def find_answer(self, scope: Scope) -> Answer:
+        """What serves a call on a connection of our own server, guarded as any other."""
+        error = self.guard.check(scope)
+        if error is not None:
+            return partial(self.guard.refuse, error)
+        return self._app.find_answer(scope) or self._serve_control
 
     def _report_reconnect(self, worker: WorkerId) -> None:
         """Carry the feed's word into the event loop, which may have ended."""

@@ -78,6 +78,8 @@ class LimitsConfig(ConfigModel):
     body_bytes: SizeBytes = 64 << 20
     #: Decisions kept for explanation.
     decisions: Count = 4_096
+    #: Streams that can be open at a time; each needs two open files, which the system must allow.
+    streams: Count = 8_000
 
 
 class TimeoutsConfig(ConfigModel):

@@ -117,8 +117,7 @@ class RouterMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        #: Counters with a label that names a worker, each with its labels.
-        self._of_workers: list[tuple[Counter, tuple[str, ...]]] = []
+        self._of_workers: list[tuple[Counter, tuple[str, ...]]] = []  # counters that name a worker, with their labels
         ended = self._counter("requests", "Requests ended, by outcome.", ("outcome",))
         #: Looked up once: a request costs no look at names.
         self.requests = {outcome: ended.labels(outcome.value) for outcome in RequestOutcome}

@@ -22,6 +22,8 @@ from router.config import FleetConfig
 from router.config_watching import LogFormat
 from router.errors import ConfigError
 from router.logs import set_up_logging
+from router.open_files import reserve_files
+from router.proxy.door import make_door_class
 from router.tls import CertificateWatch, ServerCertificate
 
 #: Connections that may wait to be accepted.
@@ -102,6 +104,7 @@ def serve_router(config: FleetConfig, log_level: str) -> None:
     if config.listen.admin_port is not None:
         sockets.append(bind(config.listen.admin_host, config.listen.admin_port))
     try:
+        reserve_files(config.limits.streams)
         router = Router(config)
         certificate = None if config.listen.tls is None else ServerCertificate(config.listen.tls)
     except ConfigError as error:
@@ -157,13 +160,14 @@ def uvicorn_config(router: Router, log_level: str, tls: ssl.SSLContext | None = 
     """How the router is served."""
     config = uvicorn.Config(
         router,
-        http="httptools",
+        http=make_door_class(router.find_answer),
         lifespan="on",
         access_log=False,
         log_config=None,
         log_level=log_level,
         server_header=False,
         date_header=False,
+        proxy_headers=False,
         ws="none",
         timeout_graceful_shutdown=math.ceil(router.config.shutdown.grace_s),
         backlog=BACKLOG,

@@ -15,7 +15,7 @@ from router.placement.stimuli import RequestArrived
 from router.prompt import PreparedPrompt, PromptInput
 from router.proxy.api import SHAPES
 from router.proxy.body import RequestBody
-from router.proxy.converted import convert, is_converted, is_known
+from router.proxy.converted import convert, find_usual_form, is_converted, is_known
 from router.proxy.headers import Headers, text_headers
 from router.proxy.ports import ProxyParts
 from router.proxy.refusal import state_refusal, unknown_model
@@ -97,7 +97,7 @@ async def prepare(
     session = None if identity.session is None else SessionId(scope_name(tenant, identity.session))
     if session is not None and identity.source == "previous_response_id":
         session = parts.chains.find(session)
-    conversion = parts.conversions.choose(body.model, body.api) if is_converted(body.api) else None
+    conversion = _choose_conversion(parts, body) if is_converted(body.api) else None
     prompt = await parts.prompts.prepare(body.model, await _read_prompt(parts, body, conversion), len(body.data))
     return Asked(
         request_id=request_id,
@@ -115,6 +115,16 @@ async def prepare(
         tenant=tenant,
         conversion=conversion if prompt.uncredited is None else None,
     )
+
+
+def _choose_conversion(parts: ProxyParts, body: RequestBody) -> str | None:
+    """How a body is made a chat: first as the engines of its model do by their kind, where they are of one."""
+
+    def find_likely() -> str | None:
+        engines = {rank.facts.engine for rank in parts.placer.fleet.find_serving(body.model)}
+        return find_usual_form(engines.pop()) if len(engines) == 1 else None
+
+    return parts.conversions.choose(body.model, body.api, find_likely=find_likely)
 
 
 async def _read_prompt(parts: ProxyParts, body: RequestBody, conversion: str | None) -> PromptInput:

@@ -11,6 +11,7 @@ import msgspec
 import xxhash
 
 from router.errors import RequestError
+from router.fleet.role import Engine
 from router.prompt import PromptInput
 from router.prompt.anthropic_form import MessagesForm, convert_messages
 from router.prompt.anthropic_form import convert_tools as convert_anthropic_tools
@@ -35,6 +36,11 @@ _OPAQUE_RESPONSE_FIELDS = frozenset({"prompt", "conversation"})
 def make_choice() -> ConversionChoice:
     """Conversions of every API that has some, none proven yet."""
     return ConversionChoice(_FORMS)
+
+
+def find_usual_form(engine: Engine | None) -> str | None:
+    """The form of an engine's kind; None where nothing is known of it."""
+    return MessagesForm.SGLANG if engine is Engine.SGLANG else None
 
 
 def is_converted(api: Api) -> bool:

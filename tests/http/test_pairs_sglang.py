@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from contextlib import AsyncExitStack
 
 import pytest
@@ -199,6 +200,8 @@ async def test_C03_C04_a_client_that_leaves_ends_both_legs(make_pair, stream):
         call.cancel()
         await eventually(lambda: pair.prefill.saw_disconnect.is_set() and pair.decode.saw_disconnect.is_set())
         await eventually(lambda: pair.prefill.aborted and pair.decode.aborted)
+        # Engines end all whose names begin alike: no client chooses one.
+        assert re.fullmatch("[0-9a-f]{32}", pair.prefill.body()["rid"])
         assert pair.prefill.aborted == pair.decode.aborted == [pair.prefill.body()["rid"]]
 
 

@@ -11,7 +11,6 @@ from router.fleet.role import Engine
 from router.proxy import splice
 from router.proxy.api import Api
 from router.proxy.headers import Headers
-from wire.ids import RequestId
 
 _READ_RANK_HEADER = frozenset({Api.CHAT.value, Api.COMPLETION.value})
 _READ_NAME_HEADER = frozenset({Api.CHAT.value, Api.GENERATE.value})
@@ -24,8 +23,11 @@ def address_body(body: bytes, facts: RankFacts | None, path: str) -> bytes:
     return splice.splice(body, put={"routed_dp_rank": str(facts.target.dp_rank).encode()}, cut=())
 
 
-def name_headers(facts: RankFacts | None, path: str, request_id: RequestId) -> Headers:
-    """Lines by which the worker knows the request by a name that it can be aborted under; none where it reads none."""
+def name_headers(facts: RankFacts | None, path: str, name: str) -> Headers:
+    """Lines by which the worker knows the request by a name that it can be aborted under; none where it reads none.
+
+    The name is one made here: engines end every request whose name begins with the one they are told.
+    """
     if facts is None or facts.engine is not Engine.SGLANG or path not in _READ_NAME_HEADER:
         return []
-    return [(b"x-override-rid", request_id.encode())]
+    return [(b"x-override-rid", name.encode())]

@@ -23,6 +23,7 @@ from router.proxy.legs.addressing import address_body, name_headers
 from router.proxy.legs.machine import Answer, Leg, Order, Retry
 from router.proxy.legs.pair import PairExchange, PrefillError, ReadAnswer, WholeAnswer
 from router.proxy.legs.parts import SendingParts
+from router.proxy.named_requests import make_engine_name
 from router.proxy.sse import StreamScanner, Usage, read_usage
 from router.proxy.upstream import Exchange
 from router.proxy.verdicts import FULL_STATUSES, judge_status, read_retry_after_s
@@ -95,8 +96,7 @@ class Sending:
         if place.prefill is None:
             return await self._send_whole(place.target)
         if not self.is_named:
-            number = "" if self._attempts == 1 else f"-{self._attempts}"
-            self.call.engine_names = (f"{self.call.request_id}{number}",)
+            self.call.engine_names = (make_engine_name(),)
         legs = _LegSender(self, place)
         return await self._send_pair(legs, place)
 
@@ -104,9 +104,10 @@ class Sending:
         call = self.call
         call.legs = ()
         facts = call.find_facts(target)
-        named = [] if self.is_named else name_headers(facts, call.path, call.request_id)
+        name = make_engine_name()
+        named = [] if self.is_named else name_headers(facts, call.path, name)
         if not self.is_named:
-            call.engine_names = (call.request_id,) if named else ()
+            call.engine_names = (name,) if named else ()
         headers = [*call.forward_headers(target), *named]
         url = f"{call.parts.fleet.find_url(target)}{call.path}"
         try:
