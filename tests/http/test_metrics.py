@@ -30,6 +30,7 @@ ELSEWHERE = {
     "prediction_disagreement": "tests/http/test_prediction_alarm.py",
     "prompt_cache_bytes": "tests/http/test_real_engines.py",
     "prompt_cache_tokens": "tests/http/test_real_engines.py",
+    "source_problem": "tests/http/test_workers_file.py",
     "retries": "tests/http/test_proxy_errors.py",
 }
 LOADS = {
