@@ -189,8 +189,8 @@ ACCESS = (
     Mutation(
         "debts of tokens are forgiven",
         "router/admission/rates.py",
-        "            use.tokens.level -= tokens\n",
-        "            use.tokens.level = max(0.0, use.tokens.level - tokens)\n",
+        "max(self.level - amount, -float(MAX_DEBT_MINUTES * self.per_minute))",
+        "max(self.level - amount, 0.0)",
         RATES,
     ),
     Mutation(
