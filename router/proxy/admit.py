@@ -163,6 +163,11 @@ class Admission:
         if head is None:
             return False
         waiter = self._waiters[head.request_id]
+        if waiter.place.done():
+            # Its client left in this very turn of the event loop.
+            self.queue.leave(head.request_id)
+            self._metrics.queue_ends[QueueEnd.LEFT].inc()
+            return True
         try:
             place = waiter.placing.place()
         except OverloadedError:
@@ -181,7 +186,7 @@ class Admission:
 
     def _expire(self, request_id: RequestId) -> None:
         waiter = self._waiters.get(request_id)
-        if waiter is not None and self.queue.leave(request_id):
+        if waiter is not None and not waiter.place.done() and self.queue.leave(request_id):
             self._metrics.queue_ends[QueueEnd.TIMED_OUT].inc()
             waiter.place.set_exception(
                 QueueTimeoutError(
@@ -192,8 +197,11 @@ class Admission:
 
     def _refuse(self, request_id: RequestId) -> None:
         """It was taken out of the queue for another tenant's request."""
-        self._metrics.queue_ends[QueueEnd.DISPLACED].inc()
-        self._waiters[request_id].place.set_exception(self._full())
+        place = self._waiters[request_id].place
+        is_gone = place.done()
+        self._metrics.queue_ends[QueueEnd.LEFT if is_gone else QueueEnd.DISPLACED].inc()
+        if not is_gone:
+            place.set_exception(self._full())
 
     def _full(self) -> DovecoteError:
         return QueueFullError(

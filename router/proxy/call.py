@@ -37,7 +37,7 @@ from router.proxy.attempt import Attempt, RunningRequests
 from router.proxy.client import Client, ClientGoneError
 from router.proxy.error_form import encode_error_event, find_error_form
 from router.proxy.headers import Headers, HeadersTooLargeError, check_header_size, find_header, request_headers
-from router.proxy.inflate import CODINGS, InflateProblem, inflate
+from router.proxy.inflate import CODINGS, MAX_MEMBERS, InflateProblem, inflate
 from router.proxy.interrupt import InterruptedExchange, Interruption
 from router.proxy.legs.aborts import abort_on_engine
 from router.proxy.legs.sending import Sending
@@ -360,6 +360,8 @@ async def _make_plain(data: bytes, limit_bytes: int) -> bytes:
         raise BodyTooLargeError(f"the decompressed body is longer than the limit of {limit_bytes} bytes")
     if plain is InflateProblem.CORRUPT:
         raise RequestError("the compressed body is corrupt or cut off")
+    if plain is InflateProblem.TOO_MANY_MEMBERS:
+        raise RequestError(f"the compressed body has more than {MAX_MEMBERS} members")
     return plain
 
 

@@ -12,9 +12,12 @@ from typing import Any
 import msgspec
 
 from router.proxy.kept import is_id
+from router.proxy.told_error import SERVER_ERROR, read_error_status
 
 #: An event longer than this is forwarded unread; no usage chunk is that long.
 MAX_EVENT_BYTES = 1 << 20
+#: Tokens that can be meant: what is larger is no count, and would only spoil sums and limits.
+MAX_COUNT = 1 << 30
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 #: What a stream may start with: field names of the format, a comment, blank lines.
 _STARTS = (b"data", b"event", b"id", b"retry", b":", b"\n", b"\r\n")
@@ -94,7 +97,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < 1 << 53 else None
+    return value if type(value) is int and 0 <= value <= MAX_COUNT else None
 
 
 class StreamScanner:
@@ -128,6 +131,8 @@ class StreamScanner:
         self.is_done = False
         #: The engine's own error event was seen.
         self.has_error = False
+        #: What an engine that sent one says of whose fault it was, as a status.
+        self.error_status = SERVER_ERROR
         #: What the engine calls its answer, where it is a response that it may keep.
         self.response_id: str | None = None
         self._is_typed = False
@@ -230,6 +235,7 @@ class StreamScanner:
             self.usage = usage
         if chunk.get("error") is not None:
             self.has_error = True
+            self.error_status = read_error_status(chunk["error"], has_output=self.has_output)
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             self._read_other(chunk)
