@@ -174,6 +174,11 @@ class RouterMetrics:
         self.queue_ends = {end: ends.labels(end.value) for end in QueueEnd}
         self.queue_waiting = Gauge(PREFIX + "queue_waiting", "Requests that wait now.", registry=self.registry)
         self.rate_limited = self._counter("rate_limited", "Requests over a limit of their key.", ("key", "limit"))
+        self.keys_file_refused = Gauge(
+            PREFIX + "keys_file_refused",
+            "1 while the file of keys as it stands is refused and older keys are in force.",
+            registry=self.registry,
+        )
 
     def of_rank(self, target: Target) -> "RankMetrics":
         """Counters of one rank, looked up once; the fleet bounds how many there are."""
