@@ -11,8 +11,8 @@ import msgspec
 from router.config_forward import find_path_problem, is_below
 from router.errors import RequestError
 from router.metrics import RequestOutcome
-from router.proxy.asked import check_model
 from router.proxy import splice
+from router.proxy.asked import check_model
 from router.proxy.body import HOLDERS, ROUTERS_FIELDS, decode_members, find_name, read_adapters
 from router.proxy.bystander import Bystander
 from router.proxy.call import Call
