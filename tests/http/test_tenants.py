@@ -82,6 +82,27 @@ async def test_G05_affinity_and_answers_give_another_tenant_no_signal():
         assert seen == [(False, False), (True, True), (False, False), (True, True)]
 
 
+async def test_a_dry_run_is_for_the_tenant_that_it_names():
+    """An admin sees the decision that the tenant's request would get, and without a name nothing that others have."""
+
+    async def uncached(_engine, _request, _body):
+        usage = USAGE | {"prompt_tokens": 1_700, "prompt_tokens_details": {"cached_tokens": 0}}
+        return web.json_response(WHOLE | {"usage": usage})
+
+    engine = FakeEngine()
+    engine.script = uncached
+    async with fleet_of([engine]) as client:
+        body = CHAT | {"messages": [{"role": "user", "content": LONG}], "session_id": "s"}
+        await client.post("/v1/chat/completions", json=body, headers=by("a"))
+        seen = {}
+        for tenant in ("a", "b", None):
+            query = {} if tenant is None else {"tenant": tenant}
+            told = await client.post("/v1/explain", json=body, headers=by("ops"), params=query)
+            decision = told.json()["decision"]
+            seen[tenant] = decision["session"], decision["predicted_cached_tokens"] > 0
+        assert seen == {"a": ("a/s", True), "b": ("b/s", False), None: ("s", False)}
+
+
 async def test_what_is_no_salt_is_400(tenants, engine):
     response = await tenants.post("/v1/chat/completions", json=CHAT | {"cache_salt": ["a"]}, headers=by("a"))
     assert (response.status_code, response.json()["error"]["param"]) == (400, "cache_salt")
