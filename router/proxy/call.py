@@ -42,7 +42,7 @@ from router.proxy.interrupt import InterruptedExchange, Interruption
 from router.proxy.legs.aborts import abort_on_engine
 from router.proxy.legs.sending import Sending
 from router.proxy.ports import ProxyParts
-from router.proxy.refusal import MAX_NAME_CHARS
+from router.proxy.refusal import MAX_NAME_CHARS, hide_models
 from router.proxy.relay import Relay
 from router.proxy.sse import Usage
 from router.proxy.traced import end_trace, mark_place, trace_call
@@ -136,15 +136,16 @@ class Call:
         self.headers = [line for line in self.headers if line[0] != b"content-encoding"]
         return data
 
-    def check_allowed(self, model: str | None) -> None:
-        """Raise where the key is not for a model.
+    def check_allowed(self, *models: str | None) -> None:
+        """Raise where the key is not for a model, or an adapter.
 
         Raises:
             ModelForbiddenError: It is not.
         """
-        if self.principal.models is not None and (model is None or model not in self.principal.models):
-            asked = "a request that names no model" if model is None else repr(model[:MAX_NAME_CHARS])
-            raise ModelForbiddenError(f"the key is not for {asked}", param="model")
+        for model in () if self.principal.models is None else models:
+            if model is None or not self.principal.may_ask_for(model):
+                asked = "a request that names no model" if model is None else repr(model[:MAX_NAME_CHARS])
+                raise ModelForbiddenError(f"the key is not for {asked}", param="model")
 
     @property
     def salting(self) -> Callable[[str | None], str] | None:
@@ -266,6 +267,7 @@ class Call:
 
     async def _fail(self, error: DovecoteError, *, is_own_limit: bool = False) -> RequestOutcome:
         """Tell the client, in the form that what it already has allows."""
+        error = hide_models(error, self.principal)
         if not is_own_limit and not isinstance(error, UpstreamUnreachableError):
             self.tell_verdict(judge_error(error))
         outcome, count = _OUTCOMES.get(type(error), (Outcome.ERROR, RequestOutcome.ERROR))
