@@ -74,7 +74,7 @@ class OutputCall:
 
     async def _ask(self, body: RequestBody) -> Asked:
         check_bounds(body, self._parts.limits.bounds)
-        self._call.check_allowed(body.model)
+        self._call.check_allowed(body.model, *body.adapters)
         check_model(self._parts, body.model, is_needed=SHAPES[self._api].needs_model)
         started_s = self._parts.clock()
         asked = await prepare(self._parts, body, self._call.headers, self._call.request_id, self._call.tenant)
