@@ -36,8 +36,9 @@
         ├── NoTransferError           502 no_kv_transfer_params
         └── PrefillError              502 prefill_failed
 
-Those that one part alone raises are defined there. Expected outcomes (no worker, cold prefix) are values inside the router; they become exceptions only at its edge. The
-bodies have the form of the OpenAI API: `{"error": {"message", "type", "param", "code"}}`.
+Those that one part alone raises are defined there. Expected outcomes (no worker, cold prefix) are values inside the
+router; they become exceptions only at its edge. The bodies have the form of the OpenAI API:
+`{"error": {"message", "type", "param", "code"}}`.
 """
 
 import copyreg

@@ -1,4 +1,4 @@
-"""A module that says of itself that it is pure stands in the contract that holds it to that, and the other way round."""
+"""A module that says of itself that it is pure stands in the contract that holds it to that."""
 
 import ast
 import re
