@@ -21,7 +21,7 @@ import httpx
 
 from benchmarks.open_loop import RANKS, OpenLoop
 from benchmarks.processes import DEADLINE_S, Child, read_cpu_s, run_child, wait_for
-from benchmarks.proxy import CHAT, MODEL, make_request
+from benchmarks.proxy_load import CHAT, MODEL, make_request
 from benchmarks.run_facts import progress
 from benchmarks.talk import CALL_TOKENS, Talk
 from benchmarks.timing import describe_times

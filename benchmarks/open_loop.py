@@ -13,7 +13,7 @@ from typing import Any
 
 import httptools
 
-from benchmarks.proxy import MODEL, MODELS, NOT_FOUND, REPLY, MockEngine, whole_answer
+from benchmarks.proxy_load import MODEL, MODELS, NOT_FOUND, REPLY, MockEngine, whole_answer
 
 _HEALTHY = b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n"
 RANKS = 8

@@ -21,7 +21,8 @@ from typing import Any, Self
 from benchmarks.event_source import BLOCKS_PER_EVENT, make_batches
 from benchmarks.open_loop import RANKS
 from benchmarks.processes import run_child
-from benchmarks.proxy import MODEL, TOKENIZER, USAGE
+from benchmarks.proxy import TOKENIZER
+from benchmarks.proxy_load import MODEL, USAGE
 from benchmarks.rows import Row, make_row
 from benchmarks.run_facts import SEED, describe_run, finish, make_parser, progress
 from prefix_index import make_index

@@ -10,6 +10,7 @@ import ssl
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from functools import partial
 from pathlib import Path
 from secrets import randbits, token_bytes
 from typing import Any
@@ -28,6 +29,7 @@ from router.config_check import check_policy, read_salt_secret
 from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
 from router.control.fleet_metrics import FleetCollector
+from router.control.load_metrics import LoadCollector
 from router.control.policy_routes import build_policy_routes
 from router.control.reload import PolicyFile
 from router.control.routes import build_control_app
@@ -41,12 +43,18 @@ from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.prompt import PromptCatalogue
 from router.proxy.admit import Admission
+from router.proxy.asgi import serve_asgi
 from router.proxy.bounds import Bounds
+from router.proxy.call import Scope
+from router.proxy.legs.pair import PhaseLimits
+from router.proxy.legs.parts import SendingParts, make_sending
+from router.proxy.legs.retries import RetryLimits
 from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
-from router.proxy.routes import HotRoutes
+from router.proxy.routes import Answer, HotRoutes
 from router.proxy.upstream import Exchange, Upstream
 from router.tls import make_worker_context
+from router.tracing import make_tracing
 from wire.ids import WorkerId
 
 _log = logging.getLogger("dovecote.app")
@@ -82,6 +90,7 @@ class Router:
         self.prompts = PromptCatalogue(block_sizes=self._find_block_sizes, has_bigram=self._has_bigram)
         self.fleet = self._make_fleet(config, worker_tls)
         self._upstream = _LateUpstream()
+        self._sending = _make_sending(config)
         self._worker_tls = worker_tls
         self.control: FastAPI = build_control_app(
             fleet=self.fleet,
@@ -96,10 +105,12 @@ class Router:
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
         publish_page(self.control)
+        self._tracing = make_tracing(config.tracing)
         self.admission = Admission(config.queue.to_settings(), self.metrics, clock)
         self._app = HotRoutes(self._proxy_parts(), self.control)
         self.gate = _make_gate(config, self._app.is_client_path)
         self.guard = Guard(self._app, self.gate, self.metrics)
+        self._serve_control = serve_asgi(self.control, config.limits.body_bytes)
         self._show_metrics()
 
     def _make_fleet(self, config: FleetConfig, worker_tls: ssl.SSLContext | None) -> FleetWatch:
@@ -122,17 +133,25 @@ class Router:
         self.metrics.watch_health(self.fleet.find_health)
         self.metrics.watch_parity(self.fleet.find_parity)
         self.metrics.registry.register(FleetCollector(self.placer))
+        self.metrics.registry.register(LoadCollector(self.placer, self._clock))
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
         )
         self.metrics.queue_waiting.set_function(lambda: len(self.admission.queue))
         self.metrics.kept_states.set_function(lambda: len(self.placer.pins))
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
-        self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes)
+        self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes + self._app.held_bytes)
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
         await self.guard(scope, receive, send)
+
+    def find_answer(self, scope: Scope) -> Answer:
+        """What serves a call on a connection of our own server, guarded as any other."""
+        error = self.guard.check(scope)
+        if error is not None:
+            return partial(self.guard.refuse, error)
+        return self._app.find_answer(scope) or self._serve_control
 
     def _report_reconnect(self, worker: WorkerId) -> None:
         """Carry the feed's word into the event loop, which may have ended."""
@@ -157,8 +176,10 @@ class Router:
             admission=self.admission,
             metrics=self.metrics,
             limits=limits,
+            sending=self._sending,
             clock=self._clock,
             agreement=self.agreement,
+            tracing=self._tracing,
             tenancy=_make_tenancy(self.config.access),
             forwards_keys=self.config.access.forwards_keys,
             forwarded=self.config.forward.prefixes,
@@ -200,9 +221,12 @@ class Router:
                 await self.policy_file.stop()
                 await self.fleet.stop()
         finally:
+            await self._sending.background.close()
             await upstream.close()
             self.prompts.close()
             self.events.stop()
+            if self._tracing is not None:
+                await asyncio.to_thread(self._tracing.close)
 
 
 def _make_gate(config: FleetConfig, is_client_path: Callable[[str], bool]) -> AccessGate:
@@ -225,6 +249,11 @@ def _make_tenancy(access: AccessConfig) -> Tenancy:
     if secret is None:
         _log.warning("salt_secret_drawn effect='tenants miss what engines cached before, and on other routers'")
     return Tenancy(secret or token_bytes(32))
+
+
+def _make_sending(config: FleetConfig) -> SendingParts:
+    limits = PhaseLimits(prefill_s=config.timeouts.prefill_s, handoff_s=config.timeouts.handoff_s)
+    return make_sending(RetryLimits(**config.retries.model_dump()), limits)
 
 
 def _make_settings(config: FleetConfig) -> PlacerSettings:

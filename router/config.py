@@ -31,6 +31,7 @@ from router.config_queue import QueueConfig
 from router.config_retries import RetriesConfig
 from router.config_sources import apply_environment, apply_flags, find_origin, may_be_secret
 from router.config_tls import ServerTls, WorkerTls
+from router.config_watching import LogsConfig, TracingConfig
 from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig
 from router.errors import ConfigError
 
@@ -77,6 +78,8 @@ class LimitsConfig(ConfigModel):
     body_bytes: SizeBytes = 64 << 20
     #: Decisions kept for explanation.
     decisions: Count = 4_096
+    #: Streams that can be open at a time; each needs two open files, which the system must allow.
+    streams: Count = 8_000
 
 
 class TimeoutsConfig(ConfigModel):
@@ -179,6 +182,8 @@ class FleetConfig(ConfigModel):
     #: Limits on what workers may have at once; none by default.
     admission: Annotated[tuple[AdmissionLimit, ...], Field(max_length=1_000)] = ()
     queue: QueueConfig = QueueConfig()
+    logs: LogsConfig = LogsConfig()
+    tracing: TracingConfig = TracingConfig()
     #: None reads every sidecar's own event sockets.
     redis: RedisConfig | None = None
 

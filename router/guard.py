@@ -43,17 +43,24 @@ class Guard:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
-        if scope["type"] == "http":
-            # The server's own address is the socket's, whatever the client says of it.
-            is_admin_port = self.admin_port is not None and scope["server"][1] == self.admin_port
-            verdict = self._gate.judge(scope["path"], scope["headers"], is_admin_port=is_admin_port)
-            if not isinstance(verdict, Principal):
-                await self._refuse(to_error(verdict), scope, AsgiClient(receive, send))
-                return
-            scope[SCOPE_KEY] = verdict
-        await self._inner(scope, receive, send)
+        error = self.check(scope) if scope["type"] == "http" else None
+        if error is None:
+            await self._inner(scope, receive, send)
+        else:
+            await self.refuse(error, scope, AsgiClient(receive, send))
 
-    async def _refuse(self, error: AccessError, scope: Any, client: Client) -> None:
+    def check(self, scope: Any) -> AccessError | None:
+        """Why a call does not pass; None where it does, and its principal is in its scope."""
+        # The server's own address is the socket's, whatever the client says of it.
+        is_admin_port = self.admin_port is not None and scope["server"][1] == self.admin_port
+        verdict = self._gate.judge(scope["path"], scope["headers"], is_admin_port=is_admin_port)
+        if not isinstance(verdict, Principal):
+            return to_error(verdict)
+        scope[SCOPE_KEY] = verdict
+        return None
+
+    async def refuse(self, error: AccessError, scope: Any, client: Client) -> None:
+        """Tell a caller that it does not pass."""
         self._metrics.errors.labels(error.code).inc()
         _log.info("access_refused code=%s method=%r path=%r", error.code, scope["method"], scope["path"][:200])
         await respond.send_error(client, error, {}, find_error_form(scope["path"]))

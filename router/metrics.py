@@ -20,10 +20,13 @@ from router.placement.audit import Histogram as Sums
 from wire.ids import Target, WorkerId
 
 PREFIX = "dovecote_router_"
+#: Cached tokens on device, host and storage; None where that is not told.
+Tiers = tuple[int, int, int] | None
 RANK = ("worker", "dp_rank")
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 
 _TTFT_BUCKETS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 64.0, 128.0)
+_INTER_TOKEN_BUCKETS_S = (1e-3, 2e-3, 5e-3, 1e-2, 1.5e-2, 2e-2, 3e-2, 5e-2, 0.075, 0.1, 0.2, 0.5, 1.0, 2.0)
 _DURATION_BUCKETS_S = (0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0)
 _DECISION_BUCKETS_S = (2e-5, 5e-5, 1e-4, 2e-4, 5e-4, 1e-3, 2e-3, 5e-3, 1e-2, 5e-2)
 
@@ -38,6 +41,16 @@ class RequestOutcome(StrEnum):
     CANCELLED = "cancelled"
     TIMED_OUT = "timed_out"
     WORKER_LOST = "worker_lost"
+
+
+class Tier(StrEnum):
+    """Where a rank found what it had cached of a prompt."""
+
+    DEVICE = "device"
+    HOST = "host"
+    STORAGE = "storage"
+    #: The engine says how much, and not where.
+    UNKNOWN = "unknown"
 
 
 class QueueEnd(StrEnum):
@@ -86,13 +99,17 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
     lag_s: float = 0.0
 
 
-class RankMetrics(msgspec.Struct, frozen=True):
+class RankMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of one rank."""
 
     placements: Counter
     prompt_tokens: Counter
     predicted_cached: Counter
     actual_cached: Counter
+    #: Prompt tokens of answers whose engine told what it had cached, and answers whose engine did not.
+    counted_prompt: Counter
+    uncounted: Counter
+    hits: Mapping[Tier, Counter]
 
 
 class RouterMetrics:
@@ -100,8 +117,13 @@ class RouterMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self.requests = self._counter("requests", "Requests ended, by outcome.", ("outcome",))
+        ended = self._counter("requests", "Requests ended, by outcome.", ("outcome",))
+        #: Looked up once: a request costs no look at names.
+        self.requests = {outcome: ended.labels(outcome.value) for outcome in RequestOutcome}
         self.ttft = self._histogram("ttft_seconds", "Arrival to first output, streamed requests.", _TTFT_BUCKETS_S)
+        self.inter_token = self._histogram(
+            "inter_token_seconds", "Mean pause between two tokens of a streamed answer.", _INTER_TOKEN_BUCKETS_S
+        )
         self.duration = self._histogram(
             "request_duration_seconds", "Arrival to the last byte of the answer.", _DURATION_BUCKETS_S
         )
@@ -117,18 +139,21 @@ class RouterMetrics:
             "predicted_cached_tokens", "Cached tokens predicted for answered requests.", RANK
         )
         self.actual_cached = self._counter("actual_cached_tokens", "Cached tokens reported by the engines.", RANK)
+        self.counted_prompt = self._counter(
+            "counted_prompt_tokens", "Prompt tokens of answers whose engine told how many it had cached.", RANK
+        )
+        self.uncounted = self._counter(
+            "uncounted_answers", "Answers whose engine did not tell how many prompt tokens it had cached.", RANK
+        )
+        self.hits = self._counter(
+            "hit_tokens", "Cached prompt tokens as engines tell them, by where they lay.", (*RANK, "tier")
+        )
         self.predictions = self._counter("predictions", "Predictions compared with the engine's count.", ("accuracy",))
         self.uncredited = self._counter("uncredited_prompts", "Prompts placed without cache credit.", ("reason",))
         self.errors = self._counter("errors", "Errors answered by the router itself.", ("reason",))
         self.upstream_errors = self._counter("upstream_errors", "Failures of workers.", ("worker", "reason"))
         self.retries = self._counter("retries", "Requests sent to a second rank after a failed connection.", ())
-        self.queue_wait = self._histogram(
-            "queue_wait_seconds", "How long requests that had to wait did so before they were placed.", _TTFT_BUCKETS_S
-        )
-        ends = self._counter("queue_ends", "Requests that had to wait or found the queue full.", ("end",))
-        self.queue_ends = {end: ends.labels(end.value) for end in QueueEnd}
-        self.queue_waiting = Gauge(PREFIX + "queue_waiting", "Requests that wait now.", registry=self.registry)
-        self.rate_limited = self._counter("rate_limited", "Requests over a limit of their key.", ("key", "limit"))
+        self._declare_admission()
         self._of_rank: dict[Target, RankMetrics] = {}
         self.kept_states = Gauge(
             PREFIX + "kept_states", "Stored responses and sessions whose engine is known.", registry=self.registry
@@ -140,12 +165,29 @@ class RouterMetrics:
             PREFIX + "prompt_cache_bytes", "Bytes held for incremental tokenization.", registry=self.registry
         )
 
+    def _declare_admission(self) -> None:
+        self.queue_wait = self._histogram(
+            "queue_wait_seconds", "How long requests that had to wait did so before they were placed.", _TTFT_BUCKETS_S
+        )
+        ends = self._counter("queue_ends", "Requests that had to wait or found the queue full.", ("end",))
+        self.queue_ends = {end: ends.labels(end.value) for end in QueueEnd}
+        self.queue_waiting = Gauge(PREFIX + "queue_waiting", "Requests that wait now.", registry=self.registry)
+        self.rate_limited = self._counter("rate_limited", "Requests over a limit of their key.", ("key", "limit"))
+
     def of_rank(self, target: Target) -> "RankMetrics":
         """Counters of one rank, looked up once; the fleet bounds how many there are."""
         known = self._of_rank.get(target)
         if known is None:
-            counters = (self.placements, self.prompt_tokens, self.predicted_cached, self.actual_cached)
-            known = self._of_rank[target] = RankMetrics(*(each.labels(*rank_labels(target)) for each in counters))
+            labels = rank_labels(target)
+            known = self._of_rank[target] = RankMetrics(
+                placements=self.placements.labels(*labels),
+                prompt_tokens=self.prompt_tokens.labels(*labels),
+                predicted_cached=self.predicted_cached.labels(*labels),
+                actual_cached=self.actual_cached.labels(*labels),
+                counted_prompt=self.counted_prompt.labels(*labels),
+                uncounted=self.uncounted.labels(*labels),
+                hits={tier: self.hits.labels(*labels, tier.value) for tier in Tier},
+            )
         return known
 
     def forget_ranks(self, targets: Iterable[Target]) -> None:
@@ -156,6 +198,23 @@ class RouterMetrics:
             for counter in (self.placements, self.prompt_tokens, self.predicted_cached, self.actual_cached):
                 counter.remove_by_labels(labels)
             self.upstream_errors.remove_by_labels({"worker": target.worker})
+
+    def count_hits(self, target: Target, prompt_tokens: int | None, cached_tokens: int | None, tiers: Tiers) -> None:
+        """What an engine told of its cache at the end of an answer; `tiers` are tokens on device, host and storage.
+
+        An answer whose engine tells nothing is none without hits: it is counted apart.
+        """
+        counters = self.of_rank(target)
+        if cached_tokens is None:
+            counters.uncounted.inc()
+            return
+        # A cache cannot hold more of a prompt than there is.
+        counters.counted_prompt.inc(max(prompt_tokens or 0, cached_tokens))
+        if tiers is None:
+            counters.hits[Tier.UNKNOWN].inc(cached_tokens)
+            return
+        for tier, tokens in zip((Tier.DEVICE, Tier.HOST, Tier.STORAGE), tiers, strict=True):
+            counters.hits[tier].inc(tokens)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
         return Counter(PREFIX + name, text, labels, registry=self.registry)

@@ -15,7 +15,11 @@ import uvicorn
 from router.app import Router
 from router.collector import IdleCollector, PauseLog, keep_for_good, leave_oldest_alone
 from router.config import FleetConfig
+from router.config_watching import LogFormat
 from router.errors import ConfigError
+from router.logs import set_up_logging
+from router.open_files import reserve_files
+from router.proxy.door import make_door_class
 from router.tls import CertificateWatch, ServerCertificate
 
 #: How long running requests may take to end after a signal.
@@ -24,7 +28,6 @@ GRACE_S = 30
 BACKLOG = 2_048
 #: Longest that a thread keeps the interpreter from the event loop: long prompts are rendered in threads.
 SWITCH_INTERVAL_S = 0.0005
-LOG_FORMAT = "%(asctime)s level=%(levelname)s logger=%(name)s %(message)s"
 
 
 class _AnnouncingServer(uvicorn.Server):
@@ -72,13 +75,13 @@ def serve_router(config: FleetConfig, log_level: str) -> None:
     level = logging.getLevelNamesMapping().get(log_level.upper())
     if level is None:
         sys.exit(f"error: log level {log_level!r}; valid: debug, info, warning, error")
-    logging.basicConfig(level=level, format=LOG_FORMAT, stream=sys.stderr)
-    logging.getLogger("httpx").setLevel(logging.WARNING)
+    set_up_logging(level, as_json=config.logs.format is LogFormat.JSON)
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     sockets = [bind(config.listen.host, config.listen.port)]
     if config.listen.admin_port is not None:
         sockets.append(bind(config.listen.admin_host, config.listen.admin_port))
     try:
+        reserve_files(config.limits.streams)
         router = Router(config)
         certificate = None if config.listen.tls is None else ServerCertificate(config.listen.tls)
     except ConfigError as error:
@@ -125,13 +128,14 @@ def uvicorn_config(router: Router, log_level: str, tls: ssl.SSLContext | None = 
     """How the router is served."""
     config = uvicorn.Config(
         router,
-        http="httptools",
+        http=make_door_class(router.find_answer),
         lifespan="on",
         access_log=False,
         log_config=None,
         log_level=log_level,
         server_header=False,
         date_header=False,
+        proxy_headers=False,
         ws="none",
         timeout_graceful_shutdown=GRACE_S,
         backlog=BACKLOG,

@@ -20,7 +20,7 @@ _WRAP = 2**64
 _RUNTIME = ["layers", "page_words", "layer_words", "row_units", "layer_rows", "page_rows", "sample_every"]
 
 
-@triton.jit(do_not_specialize=_RUNTIME)
+@triton.jit(do_not_specialize=_RUNTIME, do_not_specialize_on_alignment=["page_ids"])
 def page_checksums_kernel(
     pool: tl.tensor,
     page_ids: tl.tensor,

@@ -11,9 +11,11 @@ from torch import Tensor
 from kernels.component_gather.plan import SEGMENT_BYTES, TILE_BYTES, ComponentPlan
 
 _FIELDS = 8
+#: How much of a segment is moved at once where it is moved byte by byte.
+_NARROW_BYTES = 128
 
 
-@triton.jit(do_not_specialize=["components", "tiles"])
+@triton.jit(do_not_specialize=["components", "tiles"], do_not_specialize_on_alignment=["indices"])
 def component_copy_kernel(
     buffer: tl.tensor,
     indices: tl.tensor,
@@ -25,6 +27,7 @@ def component_copy_kernel(
     FIELDS: tl.constexpr,
     SEGMENT: tl.constexpr,
     SEGMENTS: tl.constexpr,
+    NARROW: tl.constexpr,
     IS_GATHER: tl.constexpr,
 ) -> None:
     """Copy tiles `program_id, program_id + programs, ...` of all components."""
@@ -50,28 +53,37 @@ def component_copy_kernel(
         else:
             base = address + layer * layer_bytes
         packed_row = layer * rows + row
+        pooled_byte, packed_byte = picked * row_bytes, offset_bytes + packed_row * row_bytes
         if is_wide != 0:
-            row_units, lane = row_bytes // 16, tl.arange(0, SEGMENT // 8)
-            pooled = tl.multiple_of(base.to(tl.pointer_type(tl.int64)), 16)
-            packed = buffer.to(tl.pointer_type(tl.int64)) + (offset_bytes // 16) * 2
-            within = (column // 16 * 2)[:, None] + lane[None, :]  # [SEGMENTS, SEGMENT / 8]
-            is_copied = is_there[:, None] & (within < row_units * 2)
-            pooled_at = pooled + (picked * row_units * 2)[:, None] + within
-            packed_at = packed + (packed_row * row_units * 2)[:, None] + within
-            _move(pooled_at, packed_at, is_copied, IS_GATHER)
+            _move(base, buffer, pooled_byte, packed_byte, column, is_there, row_bytes, SEGMENT, True, IS_GATHER)
         else:
-            lane = tl.arange(0, SEGMENT)
-            pooled = base.to(tl.pointer_type(tl.int8))
-            packed = buffer.to(tl.pointer_type(tl.int8)) + offset_bytes
-            within = column[:, None] + lane[None, :]  # [SEGMENTS, SEGMENT]
-            is_copied = is_there[:, None] & (within < row_bytes)
-            pooled_at = pooled + (picked * row_bytes)[:, None] + within
-            packed_at = packed + (packed_row * row_bytes)[:, None] + within
-            _move(pooled_at, packed_at, is_copied, IS_GATHER)
+            for part in range(0, SEGMENT, NARROW):
+                place = column + part
+                _move(base, buffer, pooled_byte, packed_byte, place, is_there, row_bytes, NARROW, False, IS_GATHER)
 
 
 @triton.jit
-def _move(pooled: tl.tensor, packed: tl.tensor, is_copied: tl.tensor, IS_GATHER: tl.constexpr) -> None:
+def _move(
+    base: tl.tensor,
+    buffer: tl.tensor,
+    pooled_byte: tl.tensor,
+    packed_byte: tl.tensor,
+    column: tl.tensor,
+    is_there: tl.tensor,
+    row_bytes: tl.tensor,
+    SEGMENT: tl.constexpr,
+    IS_WIDE: tl.constexpr,
+    IS_GATHER: tl.constexpr,
+) -> None:
+    """Copy segments of `SEGMENT` bytes: in words of 8, all of them in pairs; or in bytes."""
+    UNIT: tl.constexpr = 16 if IS_WIDE else 1
+    WORDS: tl.constexpr = 2 if IS_WIDE else 1
+    DTYPE: tl.constexpr = tl.int64 if IS_WIDE else tl.int8
+    lane = tl.arange(0, SEGMENT // UNIT * WORDS)
+    within = (column // UNIT * WORDS)[:, None] + lane[None, :]
+    is_copied = is_there[:, None] & (within < row_bytes // UNIT * WORDS)
+    pooled = tl.multiple_of(base.to(tl.pointer_type(DTYPE)), UNIT) + (pooled_byte // UNIT * WORDS)[:, None] + within
+    packed = buffer.to(tl.pointer_type(DTYPE)) + (packed_byte // UNIT * WORDS)[:, None] + within
     if IS_GATHER:
         tl.store(packed, tl.load(pooled, mask=is_copied, eviction_policy="evict_first"), mask=is_copied)
     else:
@@ -102,6 +114,7 @@ def _launch(plan: ComponentPlan, indices: torch.Tensor, buffer: torch.Tensor, *,
         FIELDS=_FIELDS,
         SEGMENT=SEGMENT_BYTES,
         SEGMENTS=TILE_BYTES // SEGMENT_BYTES,
+        NARROW=_NARROW_BYTES,
         IS_GATHER=is_gather,
         num_warps=4,
     )

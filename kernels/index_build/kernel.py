@@ -8,9 +8,11 @@ from kernels.index_build.indices import TILE_TOKENS, DecodeIndices
 
 #: Lengths, or pages, that a program looks at once.
 BLOCK = 1024
+_RUNTIME = ["sequences", "table_stride", "page_tokens", "window_tokens"]
+_INDICES = ["page_table", "request_ids", "seq_lens", "page_ids", "page_offsets", "tile_offsets", "slots"]
 
 
-@triton.jit(do_not_specialize=["sequences", "table_stride", "page_tokens", "window_tokens"])
+@triton.jit(do_not_specialize=_RUNTIME, do_not_specialize_on_alignment=_INDICES)
 def index_build_kernel(
     page_table: tl.tensor,
     request_ids: tl.tensor,
@@ -53,8 +55,8 @@ def index_build_kernel(
             length = tl.load(seq_lens + sequence).to(tl.int64)
             line = page_table + tl.load(request_ids + sequence).to(tl.int64) * table_stride
             count = (length + page_tokens - 1) // page_tokens
-            for start in range(0, count, BLOCK):
-                place = start + lane
+            for first in range(0, count, BLOCK):
+                place = first + lane
                 page = tl.load(line + place, mask=place < count)
                 tl.store(page_ids + first_page + place, page, mask=place < count)
             last = tl.maximum(length - 1, 0)

@@ -10,7 +10,7 @@ ROWS = 8
 LOWEST = -1e30
 
 
-@triton.jit(do_not_specialize=["parts", "rows", "head_dim"])
+@triton.jit(do_not_specialize=["parts", "rows"])
 def lse_merge_kernel(
     partials: tl.tensor,
     lses: tl.tensor,
@@ -18,8 +18,8 @@ def lse_merge_kernel(
     lse: tl.tensor,
     parts: tl.tensor,
     rows: tl.tensor,
-    head_dim: tl.tensor,
     ROWS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
     LOWEST: tl.constexpr,
 ) -> None:
@@ -27,14 +27,14 @@ def lse_merge_kernel(
     row = tl.program_id(0).to(tl.int64) * ROWS + tl.arange(0, ROWS)  # [ROWS]
     lane = tl.arange(0, DIM)  # [DIM]
     is_there = row < rows
-    is_read = is_there[:, None] & (lane < head_dim)[None, :]
+    is_read = is_there[:, None] & (lane < HEAD_DIM)[None, :]
     merged = tl.zeros((ROWS, DIM), dtype=tl.float32)
     most, total = tl.full((ROWS,), LOWEST, dtype=tl.float32), tl.zeros((ROWS,), dtype=tl.float32)
     for part in range(parts):
         at = part * rows.to(tl.int64) + row
         weight = tl.load(lses + at, mask=is_there, other=float("-inf"))
         is_full = weight > float("-inf")
-        value = tl.load(partials + at[:, None] * head_dim + lane[None, :], mask=is_read & is_full[:, None], other=0.0)
+        value = tl.load(partials + at[:, None] * HEAD_DIM + lane[None, :], mask=is_read & is_full[:, None], other=0.0)
         weight = tl.maximum(weight, LOWEST)
         higher = tl.maximum(most, weight)
         kept = tl.exp(most - higher)
@@ -45,7 +45,7 @@ def lse_merge_kernel(
     is_any = total > 0.0
     total = tl.where(is_any, total, 1.0)
     merged = merged / total[:, None]
-    tl.store(out + row[:, None] * head_dim + lane[None, :], merged.to(out.dtype.element_ty), mask=is_read)
+    tl.store(out + row[:, None] * HEAD_DIM + lane[None, :], merged.to(out.dtype.element_ty), mask=is_read)
     tl.store(lse + row, tl.where(is_any, most + tl.log(total), float("-inf")), mask=is_there)
 
 
@@ -62,8 +62,8 @@ def lse_merge(partials: Tensor, lses: Tensor, out: Tensor, lse: Tensor) -> None:
         lse,
         parts,
         rows,
-        head_dim,
         ROWS=ROWS,
+        HEAD_DIM=head_dim,
         DIM=triton.next_power_of_2(max(head_dim, 1)),
         LOWEST=LOWEST,
         num_warps=4,

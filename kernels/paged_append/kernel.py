@@ -18,7 +18,7 @@ _MOST = 448.0
 _RUNTIME = ["key_units", "value_units", "row_units", "row_segments", "segments", "key_scale", "value_scale"]
 
 
-@triton.jit(do_not_specialize=_RUNTIME)
+@triton.jit(do_not_specialize=_RUNTIME, do_not_specialize_on_alignment=["slots"])
 def paged_append_kernel(
     keys: tl.tensor,
     values: tl.tensor,

@@ -33,9 +33,10 @@ _UNBOUNDED = 2**31 - 1
 LOWEST = -1e30
 
 _RUNTIME = ["sequences", "table_stride", "window_tokens", "scale"]
+_INDICES = ["page_ids", "page_offsets", "seq_lens", "tile_offsets"]
 
 
-@triton.jit(do_not_specialize=_RUNTIME)
+@triton.jit(do_not_specialize=_RUNTIME, do_not_specialize_on_alignment=_INDICES)
 def decode_kernel(
     queries: tl.tensor,
     key_pool: tl.tensor,
@@ -128,7 +129,7 @@ def _find_sequence(tile_offsets: tl.tensor, sequences: tl.tensor, tile: tl.tenso
     return low
 
 
-@triton.jit(do_not_specialize=["programs", "sequences", "value_scale"])
+@triton.jit(do_not_specialize=["programs", "sequences", "value_scale"], do_not_specialize_on_alignment=["tile_offsets"])
 def decode_merge_kernel(
     partials: tl.tensor,
     partial_lses: tl.tensor,

@@ -15,15 +15,16 @@ from kernels.paged_tiles import load_pages
 #: Rows of a tile of queries, and keys of a tile.
 QUERY_ROWS, KEY_TOKENS = 128, 64
 WARPS, STAGES = 8, 3
-#: The same where a row is wide, or of 4 bytes an element: half the rows, so that all fits.
-WIDE_QUERY_ROWS, WIDE_WARPS, WIDE_STAGES = 64, 4, 2
+#: The same where a row is wide or of 4 bytes an element, or there is a mask: half the rows, so that all fits.
+WIDE_QUERY_ROWS, WIDE_STAGES = 64, 2
 _NARROW_ROW_BYTES = 256
 _UNBOUNDED = 2**31 - 1
 
 _RUNTIME = ["rows", "table_stride", "mask_stride", "window_tokens", "scale", "value_scale"]
+_INDICES = ["page_table", "row_offsets", "start_tokens", "mask", "stands"]
 
 
-@triton.jit(do_not_specialize=_RUNTIME)
+@triton.jit(do_not_specialize=_RUNTIME, do_not_specialize_on_alignment=_INDICES)
 def extend_kernel(
     queries: tl.tensor,
     key_pool: tl.tensor,
@@ -258,7 +259,7 @@ def paged_extend_attention(call: ExtendCall, out: Tensor, lse: Tensor) -> None:
     kv_heads, page_tokens = call.key_pool.shape[2], call.key_pool.shape[1]
     group_rows = triton.next_power_of_2(heads // kv_heads)
     dim = max(16, triton.next_power_of_2(head_dim))
-    is_narrow = dim * call.queries.element_size() <= _NARROW_ROW_BYTES
+    is_narrow = call.mask is None and dim * call.queries.element_size() <= _NARROW_ROW_BYTES
     query_rows = max(group_rows, QUERY_ROWS if is_narrow else WIDE_QUERY_ROWS)
     table, unused = call.rows.page_table, call.rows.row_offsets
     extend_kernel[(tokens // (query_rows // group_rows) + call.rows.rows, kv_heads)](
@@ -291,7 +292,7 @@ def paged_extend_attention(call: ExtendCall, out: Tensor, lse: Tensor) -> None:
         HAS_WINDOW=call.window_tokens is not None,
         HAS_SINKS=call.sinks is not None,
         STAGES=STAGES if is_narrow else WIDE_STAGES,
-        num_warps=WARPS if is_narrow else WIDE_WARPS,
+        num_warps=WARPS,
     )
 
 

@@ -31,7 +31,7 @@ _RUNTIME = [
 ]
 
 
-@triton.jit(do_not_specialize=_RUNTIME)
+@triton.jit(do_not_specialize=_RUNTIME, do_not_specialize_on_alignment=["source_index", "target_index"])
 def row_copy_kernel(
     source: tl.tensor,
     target: tl.tensor,

@@ -1,7 +1,8 @@
 """How much each key has asked for: token buckets a minute, and requests under way. Pure.
 
 A bucket holds a minute's worth and fills evenly. Requests are paid when they come; tokens when they are known, those
-of an answer at its end, so that a bucket may go below nothing and is filled up before the next request passes.
+of an answer at its end, so that a bucket may go below nothing and is filled up before the next request passes. What an
+engine says of an answer may be anything: nobody owes more than `MAX_DEBT_MINUTES`.
 """
 
 import math
@@ -12,6 +13,8 @@ import msgspec
 from router.access.principal import KeyLimits
 
 _MINUTE_S = 60.0
+#: Minutes for which a key may have to wait, whatever its last answers are said to have taken.
+MAX_DEBT_MINUTES = 60
 
 
 class RateReason(StrEnum):
@@ -41,6 +44,10 @@ class _Bucket:
         if now_s > self.at_s:
             self.level = min(float(self.per_minute), self.level + (now_s - self.at_s) * self.per_minute / _MINUTE_S)
             self.at_s = now_s
+
+    def pay(self, amount: int) -> None:
+        """Take so much out; a bucket goes below nothing only so far."""
+        self.level = max(self.level - amount, -float(MAX_DEBT_MINUTES * self.per_minute))
 
     def find_wait_s(self, wanted: float) -> float:
         """Seconds until it holds so much."""
@@ -98,7 +105,7 @@ class KeyRates:
         use = self._uses.get(key)
         if use is not None and use.tokens is not None:
             use.tokens.fill(now_s)
-            use.tokens.level -= tokens
+            use.tokens.pay(tokens)
 
     def end(self, key: str) -> None:
         """A request that passed is over."""

@@ -169,6 +169,8 @@ def _describe(
         "id": worker.id,
         "url": worker.config.url,
         "healthy": worker.is_usable,
+        "role": worker.role,
+        "engine": worker.engine,
         "problem": worker.refused or worker.problem,
         "models": [] if facts is None else list(facts.models),
         "dp_size": None if facts is None else facts.dp_size,

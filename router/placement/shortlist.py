@@ -254,13 +254,16 @@ class _Search:
     def _walk_groups(self, pools: Sequence[RankGroups], rest_tokens: int) -> Iterator[_Entry]:
         """All others that may cost as little as the best, from the cheapest on."""
         stakes, least_s = self._find_stakes(rest_tokens), _INFINITE
+        taken = self._apart | self._question.excluded
         for floor_s, group in self._merge_orders(pools, stakes):
             if floor_s > self._bound_s:
                 break
-            # One look tells more than two, unless there are many to be told apart.
-            if len(group.members) > 1 and self._glance_at(group.sketch, group.idle_at_s, stakes) > self._bound_s:
+            cost_s = self._glance_at(group.sketch, group.idle_at_s, stakes)
+            if cost_s > self._bound_s:
                 continue
-            for entry in self._glance_at_parts(group):
+            # Where nothing is held by any of them there is nothing to tell apart.
+            is_whole = len(group.members) == 1 and not rest_tokens and taken.isdisjoint(group.members)
+            for entry in ((cost_s, group.members),) if is_whole else self._glance_at_parts(group):
                 if entry[0] > self._bound_s:
                     continue
                 if entry[0] < least_s:
@@ -290,14 +293,14 @@ class _Search:
         tie_s = self._best_s + find_window_s(self._best_s)
         tied = [view.target for view, row in zip(found.views, found.rows, strict=True) if math.fsum(row) <= tie_s]
         highest = max(weigh_targets(key, tied, seed))
-        counts = {pick_hashed(key, members, seed): len(members) for _, members in entries}
+        counts: dict[Target, int] = {}
+        for _, members in entries:
+            target = next(iter(members)) if len(members) == 1 else pick_hashed(key, members, seed)
+            counts[target] = len(members)
         found.passed_over = sum(counts.values())
         if self._query.home in tied:
             return
-        for weighed in sorted(weigh_targets(key, counts, seed), reverse=True):
-            if weighed < highest:
-                break
-            target = weighed[1]
+        for _, target in sorted([each for each in weigh_targets(key, counts, seed) if each > highest], reverse=True):
             found.passed_over -= counts[target]
             if counts[target] > 1:
                 found.alike[target] = counts[target]

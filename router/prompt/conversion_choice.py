@@ -6,7 +6,7 @@ a run of differences. When none is left, prompts of that API are placed without 
 all are tried again, for the engine may be another one.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
@@ -19,6 +19,8 @@ MAX_PAIRS = 4_096
 
 
 class _Standing(msgspec.Struct):
+    #: The conversions, in the order in which they are tried.
+    forms: Sequence[str]
     #: Place of the conversion in use; beyond the last one, none is.
     place: int = 0
     is_proven: bool = False
@@ -40,21 +42,28 @@ class ConversionChoice:
         self._forms = forms
         self._standings: dict[tuple[str, str], _Standing] = {}
 
-    def choose(self, model: str | None, api: str) -> str | None:
-        """The conversion to use now; None where none is right."""
-        standing = self._find(model, api)
-        forms = self._forms[api]
-        if standing.place >= len(forms):
+    def choose(
+        self, model: str | None, api: str, *, find_likely: Callable[[], str | None] = lambda: None
+    ) -> str | None:
+        """The conversion to use now; None where none is right.
+
+        Args:
+            model: Name asked for.
+            api: What is asked.
+            find_likely: Says which one is to be tried first, where anything is known of it; asked once.
+        """
+        standing = self._find(model, api, find_likely)
+        if standing.place >= len(standing.forms):
             standing.without += 1
             if standing.without < RETRY_AFTER:
                 return None
             standing.place = standing.without = 0
-        return forms[standing.place]
+        return standing.forms[standing.place]
 
     def judge(self, model: str | None, api: str, form: str, *, is_equal: bool) -> bool:
         """Whether a prompt was as long as the engine said; true where no conversion is left because of it."""
-        standing = self._find(model, api)
-        forms = self._forms[api]
+        standing = self._find(model, api, lambda: None)
+        forms = standing.forms
         if standing.place >= len(forms) or forms[standing.place] != form:
             return False
         if is_equal:
@@ -67,11 +76,13 @@ class ConversionChoice:
         standing.is_proven, standing.differences = False, 0
         return standing.place >= len(forms)
 
-    def _find(self, model: str | None, api: str) -> _Standing:
+    def _find(self, model: str | None, api: str, find_likely: Callable[[], str | None]) -> _Standing:
         key = (model or "", api)
         standing = self._standings.get(key)
         if standing is None:
             if len(self._standings) >= MAX_PAIRS:
                 self._standings.clear()
-            standing = self._standings[key] = _Standing()
+            likely = find_likely()
+            forms = sorted(self._forms[api], key=lambda form: form != likely)
+            standing = self._standings[key] = _Standing(forms)
         return standing

@@ -15,7 +15,8 @@ from router.access.principal import NO_LIMITS, Principal
 from router.admission import AdmissionQueue, KeyRates, QueueSettings
 from router.errors import DovecoteError, OverloadedError, QueueFullError, QueueTimeoutError, RateLimitedError
 from router.metrics import QueueEnd, RouterMetrics
-from wire.ids import RequestId, Target
+from router.placement.instructions import Place
+from wire.ids import RequestId
 
 #: How often the heads are tried without anything having ended: workers come, breakers close.
 TICK_S = 0.25
@@ -36,8 +37,8 @@ class Placing(Protocol):
     def cost_tokens(self) -> int:
         """Work that it is expected to be, as the last try to place it found."""
 
-    def place(self) -> Target:
-        """Choose a rank and charge it.
+    def place(self) -> Place:
+        """Choose a rank, or a pair, and charge it.
 
         Raises:
             OverloadedError: There is no place now.
@@ -47,7 +48,7 @@ class Placing(Protocol):
 
 class _Waiter(msgspec.Struct):
     placing: Placing
-    place: "asyncio.Future[Target]"
+    place: "asyncio.Future[Place]"
 
 
 class Admission:
@@ -88,7 +89,7 @@ class Admission:
         """A call for which that is due is over."""
         self.rates.end(principal.name)
 
-    async def place(self, placing: Placing, tenant: str, priority: int) -> Target:
+    async def place(self, placing: Placing, tenant: str, priority: int) -> Place:
         """A rank for a request, at once or once it is its turn.
 
         Raises:
@@ -111,7 +112,7 @@ class Admission:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._pump)
 
-    async def _wait(self, placing: Placing, tenant: str, priority: int) -> Target:
+    async def _wait(self, placing: Placing, tenant: str, priority: int) -> Place:
         since_s = self._clock()
         entered = self.queue.enter(
             placing.request_id,
@@ -132,12 +133,12 @@ class Admission:
         timer = loop.call_later(self._settings.max_wait_s, self._expire, placing.request_id)
         self._keep_ticking()
         try:
-            target = await waiter.place
+            place = await waiter.place
         finally:
             timer.cancel()
             self._forget(placing.request_id, waiter)
         self._metrics.queue_wait.observe(max(0.0, self._clock() - since_s))
-        return target
+        return place
 
     def _forget(self, request_id: RequestId, waiter: _Waiter) -> None:
         """Whatever became of it, it waits no longer."""
@@ -162,8 +163,13 @@ class Admission:
         if head is None:
             return False
         waiter = self._waiters[head.request_id]
+        if waiter.place.done():
+            # Its client left in this very turn of the event loop.
+            self.queue.leave(head.request_id)
+            self._metrics.queue_ends[QueueEnd.LEFT].inc()
+            return True
         try:
-            target = waiter.placing.place()
+            place = waiter.placing.place()
         except OverloadedError:
             return False
         except Exception as error:  # noqa: BLE001
@@ -175,12 +181,12 @@ class Admission:
         cost_tokens = waiter.placing.cost_tokens
         self.queue.give(head.request_id, cost_tokens=cost_tokens, now_s=self._clock())
         self._metrics.queue_ends[QueueEnd.PLACED].inc()
-        waiter.place.set_result(target)
+        waiter.place.set_result(place)
         return True
 
     def _expire(self, request_id: RequestId) -> None:
         waiter = self._waiters.get(request_id)
-        if waiter is not None and self.queue.leave(request_id):
+        if waiter is not None and not waiter.place.done() and self.queue.leave(request_id):
             self._metrics.queue_ends[QueueEnd.TIMED_OUT].inc()
             waiter.place.set_exception(
                 QueueTimeoutError(
@@ -191,8 +197,11 @@ class Admission:
 
     def _refuse(self, request_id: RequestId) -> None:
         """It was taken out of the queue for another tenant's request."""
-        self._metrics.queue_ends[QueueEnd.DISPLACED].inc()
-        self._waiters[request_id].place.set_exception(self._full())
+        place = self._waiters[request_id].place
+        is_gone = place.done()
+        self._metrics.queue_ends[QueueEnd.LEFT if is_gone else QueueEnd.DISPLACED].inc()
+        if not is_gone:
+            place.set_exception(self._full())
 
     def _full(self) -> DovecoteError:
         return QueueFullError(

@@ -13,8 +13,9 @@ from router.errors import RequestError
 from router.placement.instructions import RejectReason
 from router.placement.stimuli import RequestArrived
 from router.prompt import PreparedPrompt, PromptInput
+from router.proxy.api import SHAPES
 from router.proxy.body import RequestBody
-from router.proxy.converted import convert, is_converted
+from router.proxy.converted import convert, find_usual_form, is_converted, is_known
 from router.proxy.headers import Headers, text_headers
 from router.proxy.ports import ProxyParts
 from router.proxy.refusal import state_refusal, unknown_model
@@ -44,6 +45,11 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     pin: str | None = None
     #: Whether the engine is asked to keep its answer.
     keeps_response: bool = False
+    #: A pair of ranks may serve it, each a leg; else only one that does everything.
+    takes_pair: bool = False
+    #: Prompts in it, and whether its answer is streamed.
+    prompts: int = 1
+    is_stream: bool = False
     #: Whose request it is; empty where there are no tenants.
     tenant: str = ""
     #: How its body was made a chat; None where it was one, or is not converted.
@@ -91,8 +97,8 @@ async def prepare(
     session = None if identity.session is None else SessionId(scope_name(tenant, identity.session))
     if session is not None and identity.source == "previous_response_id":
         session = parts.chains.find(session)
-    conversion = parts.conversions.choose(body.model, body.api) if is_converted(body.api) else None
-    prompt = await parts.prompts.prepare(body.model, await _read_prompt(body, conversion), len(body.data))
+    conversion = _choose_conversion(parts, body) if is_converted(body.api) else None
+    prompt = await parts.prompts.prepare(body.model, await _read_prompt(parts, body, conversion), len(body.data))
     return Asked(
         request_id=request_id,
         model=body.model,
@@ -103,18 +109,31 @@ async def prepare(
         choices=body.choices,
         pin=pin,
         keeps_response=body.keeps_response,
+        takes_pair=SHAPES[body.api].generates,
+        prompts=body.prompts,
+        is_stream=body.stream,
         tenant=tenant,
         conversion=conversion if prompt.uncredited is None else None,
     )
 
 
-async def _read_prompt(body: RequestBody, conversion: str | None) -> PromptInput:
+def _choose_conversion(parts: ProxyParts, body: RequestBody) -> str | None:
+    """How a body is made a chat: first as the engines of its model do by their kind, where they are of one."""
+
+    def find_likely() -> str | None:
+        engines = {rank.facts.engine for rank in parts.placer.fleet.find_serving(body.model)}
+        return find_usual_form(engines.pop()) if len(engines) == 1 else None
+
+    return parts.conversions.choose(body.model, body.api, find_likely=find_likely)
+
+
+async def _read_prompt(parts: ProxyParts, body: RequestBody, conversion: str | None) -> PromptInput:
     """What makes the prompt of a body; a long one that has to be converted is so off the event loop."""
     if not is_converted(body.api):
         return body.prompt_input
-    if len(body.data) <= CONVERTED_INLINE_BYTES:
-        return convert(body, conversion)
-    return await asyncio.to_thread(convert, body, conversion)
+    if len(body.data) <= CONVERTED_INLINE_BYTES or is_known(body, conversion, parts.chats):
+        return convert(body, conversion, parts.chats)
+    return await asyncio.to_thread(convert, body, conversion, parts.chats)
 
 
 def find_pin(parts: ProxyParts, name: str | None, tenant: str) -> str | None:
@@ -157,4 +176,5 @@ def arrive(
         approximate=frozenset(guesses),
         options=options,
         pin=asked.pin,
+        takes_pair=asked.takes_pair,
     )

@@ -6,6 +6,9 @@ every path and from `finally`; the first call counts.
 
 import asyncio
 import logging
+from collections.abc import Callable
+
+import msgspec
 
 from prefix_index import BlockChain
 from prefix_index.trust import Trust
@@ -13,7 +16,7 @@ from router.access.tenants import scope_name
 from router.placement.accuracy import Accuracy, classify
 from router.placement.decision import Decision
 from router.placement.instructions import Place, Reject
-from router.placement.stimuli import FirstToken, Outcome, OutputProgressed, RequestEnded, StateKept
+from router.placement.stimuli import FirstToken, Outcome, OutputProgressed, PrefillEnded, RequestEnded, StateKept
 from router.proxy.asked import Asked, arrive
 from router.proxy.kept import name_response
 from router.proxy.ports import ProxyParts
@@ -34,14 +37,15 @@ class RunningRequests:
     """Requests that are placed and not ended, by rank, so that siblings can be told of each other."""
 
     def __init__(self) -> None:
-        self._by_rank: dict[Target, dict[RequestId, Prediction]] = {}
+        self._by_rank: dict[Target, dict[RequestId, Prediction | None]] = {}
 
-    def add(self, target: Target, request_id: RequestId, prediction: Prediction) -> None:
-        """A request was placed."""
+    def add(self, target: Target, request_id: RequestId, prediction: Prediction | None) -> None:
+        """A request was placed; without a prediction where the rank is not the one that reuses its prompt."""
         beside = self._by_rank.setdefault(target, {})
         for other in beside.values():
-            other.add_peer(prediction)
-            prediction.add_peer(other)
+            if other is not None and prediction is not None:
+                other.add_peer(prediction)
+                prediction.add_peer(other)
         beside[request_id] = prediction
 
     def remove(self, target: Target, request_id: RequestId) -> None:
@@ -80,8 +84,17 @@ class Attempt:
         self._arrived_s = arrived_s
         self._excluded: frozenset[Target] = frozenset()
         self._target: Target | None = None
+        #: Rank that prefills for it while its leg is open; None without one.
+        self._prefill: Target | None = None
+        #: Rank whose cache was predicted from, and what its engine said of it, where a leg of its own was prefilled.
+        self._source: Target | None = None
+        self._prefill_usage: Usage | None = None
+        self._is_comparable = True
+        #: Is told of the first output.
+        self.on_output: Callable[[], None] | None = None
         self._prediction: Prediction | None = None
         self._first_byte_s: float | None = None
+        self._first_output_s: float | None = None
         #: Most that one rank held of the prompt at the last look.
         self._held_tokens = 0
 
@@ -108,8 +121,16 @@ class Attempt:
         output_tokens = OUTPUT_GUESS_TOKENS if limit is None else min(limit, OUTPUT_GUESS_TOKENS)
         return max(1, self._prompt.prompt_tokens - self._held_tokens) + output_tokens * self._asked.choices
 
-    def place(self) -> Target:
-        """Choose a rank and charge it.
+    @property
+    def asked(self) -> Asked:
+        """What is asked for."""
+        return self._asked
+
+    def place(self, *, prefilled_by: Target | None = None) -> Place:
+        """Choose a rank, or a pair, and charge it.
+
+        Args:
+            prefilled_by: Rank that has prefilled it already; only one to generate is chosen.
 
         Raises:
             FleetError: No rank can take the request.
@@ -117,20 +138,43 @@ class Attempt:
         """
         started_s = self._clock()
         arrival = arrive(self._parts, self._asked, excluded=self._excluded, now_s=started_s)
+        if prefilled_by is not None:
+            arrival = msgspec.structs.replace(arrival, prefilled_by=prefilled_by)
         self._held_tokens = max(arrival.overlaps.values(), default=0)
         (instruction,) = self._parts.placer.handle(arrival)
         self._parts.metrics.decision.observe(max(0.0, self._clock() - started_s))
         if isinstance(instruction, Reject):
             raise refusal(instruction, self._asked.model, self._parts)
-        return self._start(instruction)
+        self._start(instruction, is_prefilled=prefilled_by is not None)
+        return instruction
 
-    def exclude_worker(self) -> None:
-        """The rank's worker cannot be reached: release the charge and never choose it again for this request."""
-        if self._target is not None:
-            worker = self._target.worker
-            self._excluded |= self._parts.fleet.find_ranks(worker) | {self._target}
-            self.end(Outcome.WORKER_LOST)
-            self._parts.fleet.report_unreachable(worker)
+    def exclude_worker(self, target: Target) -> None:
+        """A rank's worker cannot be reached: release all charges and never choose it again for this request."""
+        self._excluded |= self._parts.fleet.find_ranks(target.worker) | {target}
+        self.end(Outcome.WORKER_LOST)
+        self._parts.fleet.report_unreachable(target.worker)
+
+    def end_prefill(self, outcome: Outcome) -> None:
+        """The prefill rank is free of the request; calls after the first change nothing."""
+        prefill, self._prefill = self._prefill, None
+        if prefill is not None:
+            self._running.remove(prefill, self._request_id)
+            self._parts.admission.wake()
+            cached_tokens = None if self._prefill_usage is None else self._prefill_usage.cached_tokens
+            self._parts.placer.handle(
+                PrefillEnded(
+                    now_s=self._clock(), request_id=self._request_id, outcome=outcome, cached_tokens=cached_tokens
+                )
+            )
+
+    def skip_prefill(self) -> None:
+        """Only the decode leg is sent, though a pair was chosen: nothing of the prediction can come true."""
+        self._is_comparable = False
+        self.end_prefill(Outcome.CANCELLED)
+
+    def see_prefill_usage(self, usage: Usage) -> None:
+        """What the prefill engine says of the prompt."""
+        self._prefill_usage = usage
 
     def see_first_byte(self) -> None:
         """The answer began."""
@@ -139,7 +183,9 @@ class Attempt:
 
     def see_first_output(self) -> None:
         """The model's first output came."""
-        now_s = self._clock()
+        if self.on_output is not None:
+            self.on_output()
+        now_s = self._first_output_s = self._clock()
         self._parts.metrics.ttft.observe(max(0.0, now_s - self._arrived_s))
         self._parts.placer.handle(FirstToken(now_s=now_s, request_id=self._request_id))
 
@@ -169,42 +215,58 @@ class Attempt:
         target, prediction = self._target, self._prediction
         if target is None or prediction is None:
             return
+        self.end_prefill(outcome)
         self._target = self._prediction = None
         self._running.remove(target, self._request_id)
         self._parts.admission.wake()
-        counts = usage or _NO_USAGE
+        counts, source = usage or _NO_USAGE, self._source or target
+        reused_tokens = counts.cached_tokens if self._source is None else count_reused(self._prefill_usage, counts)
         now_s = self._clock()
         self._parts.placer.handle(
             RequestEnded(
                 now_s=now_s,
                 request_id=self._request_id,
                 outcome=outcome,
-                cached_tokens=counts.cached_tokens,
+                cached_tokens=reused_tokens,
                 output_tokens=counts.completion_tokens,
             )
         )
+        if outcome is Outcome.DONE:
+            self._measure(source, counts, reused_tokens, now_s)
         is_whole = self._asked.pin is None  # else the engine put more before its text
         if outcome is Outcome.DONE and prediction.is_approximate and self._prompt.text is not None and is_whole:
             self._parts.prompts.approximate.learn(
-                target, self._prompt.text, prompt_tokens=counts.prompt_tokens, cached_tokens=counts.cached_tokens
+                source, self._prompt.text, prompt_tokens=counts.prompt_tokens, cached_tokens=reused_tokens
             )
-        if counts.cached_tokens is not None:
-            self._judge(target, prediction, counts.cached_tokens, now_s)
+        told = self._prefill_usage or counts
+        if told.cached_tokens is not None and self._is_comparable:
+            self._judge(source, prediction, told.cached_tokens, now_s)
 
-    def _start(self, place: Place) -> Target:
+    def _measure(self, source: Target, counts: Usage, reused_tokens: int | None, now_s: float) -> None:
+        """A good answer's pace, and what the engines say they had cached: of a pair the two hits are one."""
+        metrics = self._parts.metrics
+        if counts.completion_tokens:
+            tiers = counts.tiers if self._source is None else None
+            metrics.count_hits(source, counts.prompt_tokens, reused_tokens, tiers)
+        first_s, tokens = self._first_output_s, counts.completion_tokens
+        if first_s is not None and tokens is not None and tokens > 1 and self._asked.choices == 1:
+            metrics.inter_token.observe(max(0.0, now_s - first_s) / (tokens - 1))
+
+    def _start(self, place: Place, *, is_prefilled: bool) -> None:
         target, decision = place.target, place.decision
+        self._source, self._prefill = place.prefill, None if is_prefilled else place.prefill
+        source = place.prefill or target
         if self._prompt.uncredited is not None and not self._excluded:
             self._parts.metrics.uncredited.labels(self._prompt.uncredited).inc()
         self._target = target
-        self._prediction = self._predict(target, decision.predicted_cached_tokens)
-        self._parts.fleet.count_placed(target.worker)
+        self._prediction = self._predict(source, decision.predicted_cached_tokens)
         self._first_byte_s = None
-        self._running.add(target, self._request_id, self._prediction)
-        counters = self._parts.metrics.of_rank(target)
-        counters.placements.inc()
-        counters.prompt_tokens.inc(self._prompt.prompt_tokens)
+        for rank in (target,) if self._prefill is None else (source, target):
+            self._parts.fleet.count_placed(rank.worker)
+            self._running.add(rank, self._request_id, self._prediction if rank == source else None)
+            self._parts.metrics.of_rank(rank).placements.inc()
+        self._parts.metrics.of_rank(source).prompt_tokens.inc(self._prompt.prompt_tokens)
         _log_placement(decision)
-        return target
 
     def _predict(self, target: Target, predicted_tokens: int) -> Prediction:
         reuse, chain = self._parts.reuse, self._find_chain(target)
@@ -300,6 +362,18 @@ class Attempt:
     def _record(self, accuracy: Accuracy) -> None:
         self._parts.metrics.predictions.labels(accuracy.value).inc()
         self._parts.placer.decisions.record_accuracy(self._request_id, accuracy)
+
+
+def count_reused(prefill: Usage | None, decode: Usage) -> int | None:
+    """Prompt tokens that were not computed, over both legs: each head that an engine found counts once.
+
+    What the decode engine had of the prompt is a head of it, as is what the prefill engine had: the longer holds both.
+    """
+    said = [usage.cached_tokens for usage in (prefill, decode) if usage is not None and usage.cached_tokens is not None]
+    if not said:
+        return None
+    prompt = next((u.prompt_tokens for u in (decode, prefill) if u is not None and u.prompt_tokens is not None), None)
+    return max(said) if prompt is None else min(max(said), prompt)
 
 
 def _log_placement(decision: Decision) -> None:

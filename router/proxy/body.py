@@ -21,9 +21,11 @@ from router.proxy.known_bodies import KnownBodies
 ROUTED_FIELDS = ("routed_dp_rank", "data_parallel_rank")
 INTERNAL_FIELDS = (
     "bootstrap_host", "bootstrap_port", "bootstrap_room", "bootstrap_pair_key", "decode_tp_size",
-    "disagg_prefill_dp_rank", "kv_transfer_params",
+    "disagg_prefill_dp_rank", "kv_transfer_params", "kv_hints",
 )  # fmt: skip
 _ROUTERS_FIELDS = (*ROUTED_FIELDS, *INTERNAL_FIELDS)
+#: Members whose contents engines take for members of their own: vLLM reads `kv_transfer_params` from `vllm_xargs` too.
+HOLDERS = ("vllm_xargs", "extra_args", "extra_body", "custom_params", "sampling_params", "nvext")
 #: Members that name a conversation, in any of the forms agents use; small ones only.
 _IDENTITY_FIELDS = ("session_id", "prompt_cache_key", "previous_response_id", "metadata", "user", "conversation_id")
 _MAX_IDENTITY_BYTES = 4_096
@@ -42,6 +44,7 @@ class RequestBody:
         api: Api,
         known: KnownBodies | None = None,
         salting: Callable[[str | None], str] | None = None,
+        is_trusted: bool = False,
     ) -> None:
         """Check and decode.
 
@@ -50,6 +53,7 @@ class RequestBody:
             api: Which members make its prompt.
             known: Bodies checked before, with whose beginnings this one may begin.
             salting: Makes the salt of its tenant out of the client's own; None leaves that one.
+            is_trusted: Its client may set the router's own fields; what the router sets itself stands all the same.
 
         Raises:
             RequestError: Not a JSON object, a name twice, a required member absent or of the wrong kind. Messages
@@ -61,9 +65,11 @@ class RequestBody:
         self._members = decode_members(data) if known is None else known.decode(data, decode_members)
         if splice.has_repeated_names(data, self._members):
             raise RequestError("a member of the body stands twice")
-        self._has_routed_fields = not self._members.keys().isdisjoint(_ROUTERS_FIELDS)
+        self._has_routed_fields = not is_trusted and not self._members.keys().isdisjoint(_ROUTERS_FIELDS)
         if self._has_routed_fields:
             self._refuse_internal_fields()
+        if not is_trusted and not self._members.keys().isdisjoint(HOLDERS):
+            self._refuse_nested_fields()
         #: Model asked for; None where the client names none.
         self.model: str | None = self._typed("model", str)
         #: Whether the answer is to be streamed.
@@ -83,6 +89,12 @@ class RequestBody:
         if problem is not None:
             raise RequestError(problem, param="cache_salt")
         return salting(said)
+
+    def _refuse_nested_fields(self) -> None:
+        for holder in HOLDERS:
+            found = find_name(self.get(holder), _ROUTERS_FIELDS)
+            if found is not None:
+                raise RequestError(f"{found} is set by the router, not by clients", param=f"{holder}.{found}")
 
     def get(self, name: str) -> Any:
         """A member decoded, None where it is absent or null.
@@ -132,6 +144,10 @@ class RequestBody:
     def keeps_response(self) -> bool:
         """Whether the engine is asked to keep its answer for later requests; it is unless told otherwise."""
         return self.api is Api.RESPONSE and self.get("store") is not False
+
+    def get_raw(self, name: str) -> memoryview | None:
+        """A member as it stands in the body, None where it is absent or null."""
+        return self._members[name] if self._has(name) else None
 
     def find_members(self, names: Iterable[str]) -> list[str]:
         """Those of some names under which there is something."""
@@ -232,12 +248,13 @@ class RequestBody:
         found = None if messages is not None else next((name for name in fields if self._has(name)), None)
         if messages is None and found is None:
             raise RequestError(f"{' or '.join(fields[:2])} is missing", param=fields[0])
-        options = self.get("chat_template_kwargs")
+        options, is_response = self.get("chat_template_kwargs"), self.api is Api.RESPONSE
         return PromptInput(
             messages_json=messages,
             tools_json=self._list_json("tools"),
             template_options=options if isinstance(options, dict) else None,
-            prompt=None if found is None or found.endswith("_embeds") else self.get(found),
+            # A response's items are decoded where its chat is made: only what is new in them.
+            prompt=None if found is None or found.endswith("_embeds") or is_response else self.get(found),
             add_generation_prompt=self.get("add_generation_prompt"),
             continue_final_message=self.get("continue_final_message"),
             tool_choice=self.get("tool_choice"),
@@ -260,6 +277,21 @@ class RequestBody:
         """Whether a member is there and not null."""
         raw = self._members.get(name)
         return raw is not None and (len(raw) != 4 or raw.tobytes() != b"null")
+
+
+def find_name(value: Any, names: Iterable[str]) -> str | None:
+    """The first of some names that an object somewhere within a JSON value has; None where none has any."""
+    wanted, stack = frozenset(names), [value]
+    while stack:
+        each = stack.pop()
+        if isinstance(each, dict):
+            found = next((name for name in each if name in wanted), None)
+            if found is not None:
+                return str(found)
+            stack.extend(each.values())
+        elif isinstance(each, list):
+            stack.extend(each)
+    return None
 
 
 _MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])

@@ -1,8 +1,8 @@
 """What one request may ask for at most, by the values that its engine will act on, however they are spelled. Pure.
 
 A number that an engine multiplies memory by (answers, prompts, log probabilities) is looked at as the engine reads it:
-a float or a text of digits counts like the integer. Fields that are the router's are refused wherever they hide.
-Source: known-faults G03, G08.
+a float or a text of digits counts like the integer.
+Source: known-faults G08.
 """
 
 from collections.abc import Mapping
@@ -11,10 +11,8 @@ from typing import Any
 import msgspec
 
 from router.errors import RequestError
-from router.proxy.body import INTERNAL_FIELDS, ROUTED_FIELDS, RequestBody
+from router.proxy.body import HOLDERS, RequestBody
 
-#: Members that hold further members which engines read.
-_NESTS = ("sampling_params", "vllm_xargs", "extra_args", "extra_body", "custom_params")
 _ANSWERS = ("n", "best_of")
 _LOGPROBS = ("logprobs", "top_logprobs", "prompt_logprobs", "top_logprobs_num")
 _OUTPUT = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "min_tokens")
@@ -50,12 +48,12 @@ class Bounds(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_bounds(body: RequestBody, bounds: Bounds) -> None:
-    """Refuse what asks for too much, or sets what is the router's.
+    """Refuse what asks for too much.
 
     Raises:
         RequestError: Names the member and what would be valid.
     """
-    for holder in body.find_members(_NESTS):
+    for holder in body.find_members(HOLDERS):
         _check_nested(holder, body.get(holder), bounds)
     for name in body.find_members((*_ANSWERS, *_LOGPROBS, *_OUTPUT)):
         _check_number(name, body.get(name), bounds)
@@ -73,8 +71,6 @@ def _check_nested(holder: str, value: Any, bounds: Bounds) -> None:
         if not isinstance(fields, Mapping):
             continue
         for name, said in fields.items():
-            if name in INTERNAL_FIELDS or name in ROUTED_FIELDS:
-                raise RequestError(f"{name} is set by the router, not by clients", param=f"{holder}.{name}")
             if name in _ANSWERS or name in _LOGPROBS or name in _OUTPUT:
                 _check_number(name, said, bounds, within=f"{holder}.")
 

@@ -28,31 +28,38 @@ from router.errors import (
     UpstreamUnreachableError,
 )
 from router.fleet.breaker import Verdict
+from router.fleet.rank import RankFacts
 from router.metrics import RequestOutcome
+from router.placement.instructions import Place
 from router.placement.stimuli import Outcome, TargetJudged
 from router.proxy import respond
 from router.proxy.attempt import Attempt, RunningRequests
 from router.proxy.client import Client, ClientGoneError
 from router.proxy.error_form import encode_error_event, find_error_form
 from router.proxy.headers import Headers, HeadersTooLargeError, check_header_size, find_header, request_headers
-from router.proxy.inflate import CODINGS, InflateProblem, inflate
+from router.proxy.inflate import CODINGS, MAX_MEMBERS, InflateProblem, inflate
 from router.proxy.interrupt import InterruptedExchange, Interruption
+from router.proxy.legs.aborts import abort_on_engine
+from router.proxy.legs.sending import Sending
 from router.proxy.ports import ProxyParts
 from router.proxy.refusal import MAX_NAME_CHARS
 from router.proxy.relay import Relay
 from router.proxy.sse import Usage
+from router.proxy.traced import end_trace, mark_place, trace_call
 from router.proxy.upstream import Exchange
-from router.proxy.verdicts import FULL_STATUSES, judge_error, judge_status, read_retry_after_s
+from router.proxy.verdicts import FULL_STATUSES, judge_error, judge_status
+from router.tracing import TRACEPARENT
 from wire.ids import RequestId, Target
 
 Scope = dict[str, Any]
 
 _log = logging.getLogger("dovecote.proxy")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
-#: A request is sent to this many workers at most, and to a second one only when the first refused the connection.
-MAX_ATTEMPTS = 2
 #: Compressed bodies above this are made plain in a thread: at worst some 20 ms.
 _INFLATED_INLINE_BYTES = 16 << 10
+#: A question of tokens is sent to this many workers at most, the second one when the first refused the connection.
+MAX_ATTEMPTS = 2
+RANK_HEADER = b"x-data-parallel-rank"
 #: How long the last words to a client may take.
 SLOW_CLIENT_S = 2.0
 
@@ -75,11 +82,17 @@ class Call:
         self.request_id = self._choose_id()
         #: The router's own lines of the answer.
         self.own_headers = {b"x-request-id": self.request_id.encode()}
+        #: Its span; None where tracing is off.
+        self.trace = None if parts.tracing is None else trace_call(parts.tracing, self)
         #: What was placed, and what comes back of it; None before.
         self.attempt: Attempt | None = None
         self.relay: Relay | None = None
-        #: Where it was sent.
+        #: Where it was sent; of a pair the rank that decides what the client gets.
         self.target: Target | None = None
+        #: The ranks of both legs, where it has two.
+        self.legs: tuple[Target, ...] = ()
+        #: Names by which engines know it; where there are none an engine may still be given one (`aborts`).
+        self.engine_names: tuple[str, ...] = ()
 
     def _choose_id(self) -> RequestId:
         """The client's own name for the request where it is usable and not running, else a new one."""
@@ -139,16 +152,29 @@ class Call:
         tenancy, tenant = self.parts.tenancy, self.principal.tenant
         return partial(tenancy.make_salt, tenant) if tenancy.isolates(tenant) else None
 
-    def forward_headers(self, target: Target) -> Headers:
-        """Lines for the worker that serves it, which the answer will name."""
-        self.target = target
-        rank = str(target.dp_rank).encode()
-        self.own_headers |= {b"x-dovecote-worker": target.worker.encode(), b"x-dovecote-dp-rank": rank}
-        own = {b"x-data-parallel-rank": rank, b"x-request-id": self.request_id.encode()}
+    def write_headers(self, target: Target) -> Headers:
+        """Lines for a worker that serves it, or a leg of it."""
+        said = find_header(self.headers, RANK_HEADER) if self.principal.is_trusted and not self.legs else None
+        rank = str(target.dp_rank).encode() if said is None else said
+        own = {RANK_HEADER: rank, b"x-request-id": self.request_id.encode()}
         key = self.parts.fleet.find_key(target.worker)
         if key is not None:
             own[b"authorization"] = key
+        if self.trace is not None and self.trace.traceparent is not None:
+            own[TRACEPARENT] = self.trace.traceparent
         return request_headers(self.headers, own)
+
+    def forward_headers(self, target: Target) -> Headers:
+        """The same for the one whose answer the client gets; the answer will name it."""
+        self.target = target
+        rank = str(target.dp_rank).encode()
+        self.own_headers |= {b"x-dovecote-worker": target.worker.encode(), b"x-dovecote-dp-rank": rank}
+        return self.write_headers(target)
+
+    def find_facts(self, target: Target) -> RankFacts | None:
+        """What is known of a rank; None where it left the fleet."""
+        rank = self.parts.placer.fleet.find(target)
+        return None if rank is None else rank.facts
 
     @property
     def tenant(self) -> str:
@@ -158,7 +184,7 @@ class Call:
     @property
     def targets(self) -> tuple[Target, ...]:
         """Every rank that has a share of it; none before it was sent."""
-        return () if self.target is None else (self.target,)
+        return self.legs or (() if self.target is None else (self.target,))
 
     async def open_at(self, target: Target, data: bytes) -> Exchange:
         """An exchange with one rank about what the client asks, method and query as they are.
@@ -173,48 +199,31 @@ class Call:
         try:
             return await self.parts.upstream.open(url, headers, data, method=self.method)
         except UpstreamUnreachableError as error:
-            self._count_upstream(error.code)
+            self.count_upstream(error.code)
             self.tell_verdict(Verdict.FAILED)
             self.parts.fleet.report_unreachable(target.worker)
             raise
 
     async def open_placed(self, attempt: Attempt, forwarded: bytes) -> Exchange:
-        """An exchange with the rank chosen; a worker that refuses the connection is passed over once.
+        """An exchange with the rank or pair chosen; a worker that refuses the connection is passed over.
 
         Raises:
-            DovecoteError: No rank can take it, or the worker failed.
+            DovecoteError: None can take it, or a worker failed.
         """
         self.attempt = attempt
-        for attempt_number in range(1, MAX_ATTEMPTS + 1):
-            if attempt_number > 1:
-                target = self._place_again(attempt)
-            else:
-                target = await self.parts.admission.place(attempt, self.tenant, self._read_priority())
-                self.parts.admission.spend(self.principal, attempt.prompt_tokens)
-            url = f"{self.parts.fleet.find_url(target)}{self.path}"
-            try:
-                exchange = await self.parts.upstream.open(url, self.forward_headers(target), forwarded)
-            except UpstreamUnreachableError as error:
-                self._count_upstream(error.code)
-                self.tell_verdict(Verdict.FAILED)
-                attempt.exclude_worker()
-                if attempt_number == MAX_ATTEMPTS:
-                    raise
-                continue
-            if exchange.status in FULL_STATUSES:
-                self.tell_verdict(Verdict.FULL, retry_after_s=read_retry_after_s(exchange.headers))
-            return exchange
-        raise RuntimeError("unreachable: the last attempt returns or raises")
+        return await Sending(self, attempt, forwarded, self.parts.sending).open()
 
-    def _place_again(self, attempt: Attempt) -> Target:
-        try:
-            target = attempt.place()
-        except FleetError:
-            raise UpstreamUnreachableError(
-                "the chosen worker does not accept connections, and there is no other"
-            ) from None
-        self.parts.metrics.retries.inc()
-        return target
+    async def admit(self, attempt: Attempt) -> Place:
+        """A rank or pair for it, at once or when it is its turn.
+
+        Raises:
+            DovecoteError: None can take it.
+        """
+        place = await self.parts.admission.place(attempt, self.tenant, self._read_priority())
+        self.parts.admission.spend(self.principal, attempt.prompt_tokens)
+        if self.trace is not None:
+            mark_place(self.trace, place)
+        return place
 
     def _read_priority(self) -> int:
         """The priority asked for, as far as the key may."""
@@ -246,12 +255,12 @@ class Call:
         if status not in FULL_STATUSES:
             self.tell_verdict(judge_status(status, outcome))
         if status >= 500:
-            self._count_upstream(f"status_{status // 100}xx")
+            self.count_upstream(f"status_{status // 100}xx")
             return RequestOutcome.ERROR
         if status >= 400:
             return RequestOutcome.CLIENT_ERROR
         if outcome is not Outcome.DONE:
-            self._count_upstream("error_event")
+            self.count_upstream("error_event")
             return RequestOutcome.ERROR
         return RequestOutcome.DONE
 
@@ -265,7 +274,7 @@ class Call:
         elif isinstance(error, FleetError | RateLimitedError):
             count = RequestOutcome.REJECTED
         elif isinstance(error, UpstreamError) and not isinstance(error, UpstreamUnreachableError):
-            self._count_upstream(error.code)
+            self.count_upstream(error.code)
         if self.attempt is not None:
             self.attempt.end(outcome)
         self.parts.metrics.errors.labels(error.code).inc()
@@ -282,7 +291,16 @@ class Call:
         elif self.relay.is_stream:
             await respond.send_end(self.client, encode_error_event(error, self._error_form))
 
+    def _abandon(self) -> None:
+        """Nobody waits for the answer any more; a pair tells its engines by itself."""
+        if self.target is not None and not self.legs:
+            parts = self.parts
+            key = parts.fleet.find_key(self.target.worker)
+            facts = self.find_facts(self.target)
+            abort_on_engine(parts.upstream, parts.sending.background, facts, self.engine_names, key)
+
     async def _stop(self, cause: Interruption) -> RequestOutcome:
+        self._abandon()
         if cause is Interruption.TIMED_OUT:
             return await self._fail(UpstreamTimeoutError("the worker did not answer in time"))
         if cause is Interruption.TOO_LONG:
@@ -295,15 +313,19 @@ class Call:
             await self._fail(AbortedError("the request was ended by its client"), is_own_limit=True)
         return RequestOutcome.CANCELLED
 
-    def _count_upstream(self, reason: str) -> None:
-        if self.target is not None:
-            self.parts.metrics.upstream_errors.labels(self.target.worker, reason).inc()
+    def count_upstream(self, reason: str, target: Target | None = None) -> None:
+        """A worker failed, by default the one that serves it."""
+        failed = target or self.target
+        if failed is not None:
+            self.parts.metrics.upstream_errors.labels(failed.worker, reason).inc()
 
     def _count(self, outcome: RequestOutcome) -> None:
         metrics = self.parts.metrics
         duration_s = max(0.0, self.parts.clock() - self.arrived_s)
-        metrics.requests.labels(outcome.value).inc()
+        metrics.requests[outcome].inc()
         metrics.duration.observe(duration_s)
+        if self.trace is not None:
+            end_trace(self.trace, self.target, outcome)
         if _log.isEnabledFor(logging.INFO):
             _log.info("ended request=%s outcome=%s duration_s=%.3f", self.request_id, outcome.value, duration_s)
 
@@ -338,6 +360,8 @@ async def _make_plain(data: bytes, limit_bytes: int) -> bytes:
         raise BodyTooLargeError(f"the decompressed body is longer than the limit of {limit_bytes} bytes")
     if plain is InflateProblem.CORRUPT:
         raise RequestError("the compressed body is corrupt or cut off")
+    if plain is InflateProblem.TOO_MANY_MEMBERS:
+        raise RequestError(f"the compressed body has more than {MAX_MEMBERS} members")
     return plain
 
 

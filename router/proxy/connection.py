@@ -70,6 +70,7 @@ class Connection(asyncio.Protocol):
         # Its answer as far as it was read.
         self._headers: Headers = []
         self._head_bytes = 0
+        #: Bytes that came since the request was written, or since a piece of the answer's body.
         self._received_bytes = 0
         self._is_informational = False
         self._ends_with_connection = False
@@ -151,16 +152,16 @@ class Connection(asyncio.Protocol):
             # Nobody asked for this: it must not become the answer to a later request.
             self.abort()
             return
+        self._received_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._is_sound = False
             if not answer.is_complete:
                 answer.fail(GarbledAnswerError("the worker's answer is not HTTP"), error)
-        if not answer.has_head:
-            self._received_bytes += len(data)
-            if self._received_bytes > MAX_HEADER_BYTES:
-                answer.fail(GarbledAnswerError("the head of the worker's answer is too long"))
+        if self._received_bytes > MAX_HEADER_BYTES and not answer.is_complete:
+            part = "a chunk's head or the trailer" if answer.has_head else "the head"
+            answer.fail(GarbledAnswerError(f"{part} of the worker's answer is too long"))
         answer.hand_on()
 
     def eof_received(self) -> None:
@@ -261,6 +262,7 @@ class Connection(asyncio.Protocol):
 
     def on_body(self, piece: bytes) -> None:
         """See httptools."""
+        self._received_bytes = 0
         if self._answer is not None and not self._answer.is_complete:
             self._answer.put(piece)
 

@@ -85,8 +85,13 @@ def make_engine_names(rid: object) -> tuple[str, ...]:
     """Names that no other request has, as many as the client gave."""
     if rid is None:
         return ()
-    name = secrets.token_hex(16)
+    name = make_engine_name()
     return tuple(f"{name}-{place}" for place in range(len(rid))) if isinstance(rid, list) else (name,)
+
+
+def make_engine_name() -> str:
+    """A name that no other request has, and no other one begins with."""
+    return secrets.token_hex(16)
 
 
 def is_engine_name(name: str) -> bool:

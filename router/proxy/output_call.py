@@ -33,14 +33,20 @@ class OutputCall:
     async def serve(self) -> RequestOutcome:
         """Serve it; see `Call.run` for what is raised."""
         data = await self._call.read_body()
-        body = RequestBody(data, api=self._api, known=self._parts.known_bodies, salting=self._call.salting)
+        body = RequestBody(
+            data,
+            api=self._api,
+            known=self._parts.known_bodies,
+            salting=self._call.salting,
+            is_trusted=self._call.principal.is_trusted,
+        )
         async with ExchangeWatch(self._call.client) as watch:
             asked = await self._ask(body)
             attempt = Attempt(self._parts, self._call.running, asked, arrived_s=self._call.arrived_s)
             forwarded, drops_usage = body.to_forward()
             expected = Expected(body.stream, drops_usage, body.choices, body.choices_of_prompt)
             rid = body.get("rid")
-            names = make_engine_names(rid)
+            names = self._call.engine_names = make_engine_names(rid)
             if names:
                 forwarded = splice.splice(forwarded, put={"rid": encode_rid(rid, names)}, cut=())
             with self._hold(rid, names, watch):

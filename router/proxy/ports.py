@@ -22,9 +22,12 @@ from router.proxy.converted import make_choice
 from router.proxy.headers import Headers
 from router.proxy.kept import ResponseChains
 from router.proxy.known_bodies import KnownBodies
+from router.proxy.known_chats import KnownChats
+from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.prediction import Evidence
 from router.proxy.upstream import Upstream
 from router.sessions.fingerprint import Fingerprints
+from router.tracing import Tracing
 from wire.ids import Target, WorkerId
 
 
@@ -107,6 +110,10 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     limits: ProxyLimits
     #: Seconds of all that is placed and timed.
     clock: Callable[[], float] = time.monotonic
+    #: Rooms, retries and limits of legs.
+    sending: SendingParts = msgspec.field(default_factory=make_sending)
+    #: Makes spans of calls; None where tracing is off.
+    tracing: Tracing | None = None
     #: What keeps tenants apart.
     tenancy: Tenancy = msgspec.field(default_factory=lambda: Tenancy(None))
     #: Whether lines with clients' keys go on to the workers.
@@ -123,6 +130,8 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     forwarded: tuple[str, ...] = ()
     #: Whether the router answers a path itself, beside those of the data plane.
     has_own_route: Callable[[str], bool] = lambda _path: False
+    #: Chats that were made of such bodies.
+    chats: KnownChats = msgspec.field(default_factory=KnownChats)
     #: What engines make of bodies that they turn into chats.
     conversions: ConversionChoice = msgspec.field(default_factory=make_choice)
 

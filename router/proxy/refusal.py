@@ -58,6 +58,14 @@ _PLAIN: dict[RejectReason, tuple[Callable[[str], DovecoteError], str]] = {
         OverloadedError,
         "every worker that could take the request has as many as it may; try again soon",
     ),
+    RejectReason.NO_PARTNER: (
+        FleetError,
+        "only workers of one leg take requests now, prefill or decode, and none of the other; try again soon",
+    ),
+    RejectReason.ONLY_PAIRS: (
+        FleetError,
+        "this request needs one worker that prefills and generates, and the fleet has only pairs",
+    ),
     RejectReason.UNKNOWN_STATE: (
         UnknownStateError,
         "no worker here is known to keep the state that this request names",

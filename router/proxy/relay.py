@@ -4,12 +4,14 @@ Nothing reaches the client before the answer has proved to be one, so that a wor
 at once, becomes a proper error. What was sent already is never sent again and never ended as if complete.
 """
 
+import asyncio
 from collections.abc import Callable, Mapping
 from typing import Protocol
 
 import msgspec
 
 from router.errors import UpstreamClosedError
+from router.fleet.breaker import Verdict
 from router.placement.stimuli import Outcome
 from router.proxy import respond
 from router.proxy.client import Client
@@ -20,6 +22,7 @@ from router.proxy.kept import is_id
 from router.proxy.ports import ProxyLimits
 from router.proxy.sse import StreamScanner, Usage, looks_like_stream
 from router.proxy.upstream import Exchange, GarbledAnswerError
+from router.proxy.verdicts import judge_status
 from router.proxy.whole_answer import Answer, read_answer
 
 #: Output chunks between two words to placement about a request's progress.
@@ -31,6 +34,7 @@ _MAX_INFLATED_BYTES = 64 << 20
 class Relayed(msgspec.Struct, frozen=True):
     """How an answer went."""
 
+    #: Its status; that of an error within it where the error is none of the engine's.
     status: int
     outcome: Outcome
     usage: Usage | None = None
@@ -154,16 +158,24 @@ class Relay:
             self._client.write(rest)
             raise UpstreamClosedError("the worker ended its stream before the answer was complete")
         await respond.send_end(self._client, rest)
-        outcome = Outcome.ERROR if scanner.has_error else Outcome.DONE
-        return Relayed(self._exchange.status, outcome, scanner.to_usage())
+        if scanner.has_error:
+            return self._judge_error(scanner.error_status, scanner.to_usage())
+        return Relayed(self._exchange.status, Outcome.DONE, scanner.to_usage())
 
     async def _carry_whole(self, asked: Expected) -> Relayed:
         status, body = await self._read_answer()
-        answer = self._check(body, asked) if status < 300 else Answer()
+        answer = await self._check(body, asked) if status < 300 else Answer()
         if is_id(answer.id):
             self._witness.keep_response(answer.id)
         await self._send_whole(status, body)
+        if answer.error_status is not None:
+            return self._judge_error(answer.error_status, answer.usage)
         return Relayed(status, Outcome.DONE if status < 300 else Outcome.ERROR, answer.usage)
+
+    def _judge_error(self, told_status: int, usage: Usage | None) -> Relayed:
+        """An answer of a good status that tells an error."""
+        is_failure = judge_status(told_status) is Verdict.FAILED
+        return Relayed(self._exchange.status if is_failure else told_status, Outcome.ERROR, usage)
 
     async def _read_answer(self) -> tuple[int, bytes]:
         """Status and body of a whole answer."""
@@ -192,11 +204,12 @@ class Relay:
                 raise GarbledAnswerError(f"the worker's answer is longer than {self._limits.answer_bytes} bytes")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    def _check(self, body: bytes, asked: Expected) -> Answer:
+    async def _check(self, body: bytes, asked: Expected) -> Answer:
         """Usage and name of a good answer; one that is no JSON object is none."""
         encoding = find_header(self._exchange.headers, b"content-encoding")
         if encoding not in {None, b"identity"}:
-            body = _inflate(body) if encoding in CODINGS else b"{}"
+            # A few kilobytes can become as many as are looked into, which takes longer than others should wait.
+            body = await asyncio.to_thread(_inflate, body) if encoding in CODINGS else b"{}"
         answer = read_answer(body, choices_of_prompt=asked.choices_of_prompt)
         if answer is None:
             raise GarbledAnswerError("the worker's answer is not a JSON object")

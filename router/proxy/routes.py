@@ -56,18 +56,24 @@ class HotRoutes:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
-        found = self._find(scope["path"]) if scope["type"] == "http" else None
-        if found is None:
+        answer = self.find_answer(scope) if scope["type"] == "http" else None
+        if answer is None:
             await self._inner(scope, receive, send)
-            return
+        else:
+            await answer(scope, AsgiClient(receive, send))
+
+    def find_answer(self, scope: Scope) -> Answer | None:
+        """What serves a call; None where its path is not one of the data plane's."""
+        found = self._find(scope["path"])
+        if found is None:
+            return None
         methods, serve = found
-        client = AsgiClient(receive, send)
-        if scope["method"] in methods:
-            await serve(scope, client)
-            return
-        error = WrongMethodError(f"this path takes {' or '.join(methods)}")
-        allow = {b"allow": ", ".join(methods).encode()}
-        await respond.send_error(client, error, allow, find_error_form(scope["path"]))
+        return serve if scope["method"] in methods else partial(_refuse_method, methods)
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes that are kept of chats, so that of a longer one only what is new is converted."""
+        return self._parts.chats.held_bytes
 
     def is_client_path(self, path: str) -> bool:
         """Whether clients may ask for a path; the other ones are the operator's."""
@@ -114,3 +120,9 @@ class HotRoutes:
             return call.run(partial(serve, call))
 
         return run
+
+
+async def _refuse_method(methods: tuple[str, ...], scope: Scope, client: Client) -> None:
+    error = WrongMethodError(f"this path takes {' or '.join(methods)}")
+    allow = {b"allow": ", ".join(methods).encode()}
+    await respond.send_error(client, error, allow, find_error_form(scope["path"]))

@@ -6,15 +6,18 @@ Line ends are LF or CRLF; an event is what ends with an empty line.
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
 from router.proxy.kept import is_id
+from router.proxy.told_error import SERVER_ERROR, read_error_status
 
 #: An event longer than this is forwarded unread; no usage chunk is that long.
 MAX_EVENT_BYTES = 1 << 20
+#: Tokens that can be meant: what is larger is no count, and would only spoil sums and limits.
+MAX_COUNT = 1 << 30
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 #: What a stream may start with: field names of the format, a comment, blank lines.
 _STARTS = (b"data", b"event", b"id", b"retry", b":", b"\n", b"\r\n")
@@ -33,6 +36,8 @@ class Usage(msgspec.Struct, frozen=True):
     #: What it says of the prompt without adding what it says of its cache; Anthropic's form has them apart, and not
     #: every engine means them so.
     uncached_tokens: int | None = None
+    #: Of the cached tokens those on device, in host memory and in storage, where it says so.
+    tiers: tuple[int, int, int] | None = None
 
     def with_later(self, later: "Usage") -> "Usage":
         """The later counts, and these where it has none."""
@@ -55,7 +60,15 @@ def read_usage(value: Any) -> Usage | None:
         return Usage(whole, completion, found, prompt)
     details = value.get(f"{given}_tokens_details")
     cached = details.get("cached_tokens") if isinstance(details, dict) else value.get("cached_tokens")
-    return Usage(prompt, completion, _count(cached))
+    return Usage(prompt, completion, _count(cached), tiers=_read_tiers(value.get("cached_tokens_details")))
+
+
+def _read_tiers(value: Any) -> tuple[int, int, int] | None:
+    """SGLang's account of where it found what it had cached; None where it gives none."""
+    if not isinstance(value, dict):
+        return None
+    counts = tuple(_count(value.get(name, 0)) for name in ("device", "host", "storage"))
+    return None if None in counts else counts  # type: ignore[return-value]  # three, and none of them None
 
 
 def sum_usage(usages: Mapping[int, Usage], choices_of_prompt: int) -> Usage:
@@ -65,7 +78,17 @@ def sum_usage(usages: Mapping[int, Usage], choices_of_prompt: int) -> Usage:
         _sum(usage.prompt_tokens for usage in firsts),
         _sum(usage.completion_tokens for usage in usages.values()),
         _sum(usage.cached_tokens for usage in firsts),
+        tiers=_sum_tiers(firsts),
     )
+
+
+def _sum_tiers(usages: Sequence[Usage]) -> tuple[int, int, int] | None:
+    """Where all of them were found; None where it is not known of all."""
+    known = [usage.tiers for usage in usages if usage.tiers is not None]
+    if not known or len(known) < len(usages):
+        return None
+    device, host, storage = (sum(counts) for counts in zip(*known, strict=True))
+    return device, host, storage
 
 
 def _sum(counts: Iterable[int | None]) -> int | None:
@@ -74,7 +97,7 @@ def _sum(counts: Iterable[int | None]) -> int | None:
 
 
 def _count(value: Any) -> int | None:
-    return value if type(value) is int and 0 <= value < 1 << 53 else None
+    return value if type(value) is int and 0 <= value <= MAX_COUNT else None
 
 
 class StreamScanner:
@@ -108,6 +131,8 @@ class StreamScanner:
         self.is_done = False
         #: The engine's own error event was seen.
         self.has_error = False
+        #: What an engine that sent one says of whose fault it was, as a status.
+        self.error_status = SERVER_ERROR
         #: What the engine calls its answer, where it is a response that it may keep.
         self.response_id: str | None = None
         self._is_typed = False
@@ -210,6 +235,7 @@ class StreamScanner:
             self.usage = usage
         if chunk.get("error") is not None:
             self.has_error = True
+            self.error_status = read_error_status(chunk["error"], has_output=self.has_output)
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             self._read_other(chunk)

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from router.proxy.sse import Usage, read_usage, sum_usage
+from router.proxy.told_error import read_error_status
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -13,12 +14,15 @@ class Answer(msgspec.Struct, frozen=True):
     usage: Usage | None = None
     #: What the engine calls it; of any kind.
     id: Any = None
+    #: Status of an error that it tells, whatever its own says; None where it tells none.
+    error_status: int | None = None
 
 
 class _Body(msgspec.Struct):
     usage: Any = None
     id: Any = None
     meta_info: Any = None
+    error: Any = None
 
 
 _DECODER = msgspec.json.Decoder(_Body | list[Any])
@@ -36,7 +40,8 @@ def read_answer(body: bytes, *, choices_of_prompt: int = 1) -> Answer | None:
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
     if isinstance(said, _Body):
-        return Answer(read_usage(said.usage) or read_usage(said.meta_info), said.id)
+        usage = read_usage(said.usage) or read_usage(said.meta_info)
+        return Answer(usage, said.id, None if said.error is None else read_error_status(said.error))
     if not said or not all(isinstance(each, dict) for each in said):
         return None
     usages = {place: read_usage(each.get("meta_info")) or Usage() for place, each in enumerate(said)}

@@ -9,12 +9,7 @@ import yaml
 from prometheus_client import generate_latest
 
 from engine_shim.engine.server.metrics import EngineMetrics
-from router.collector import PauseLog
-from router.control.audit_metrics import AuditCollector
-from router.control.reload import ReloadCounts
-from router.metrics import RouterMetrics
-from router.placement.placer import Placer
-from router.policy.catalogue import build_policy
+from router.metrics_docs import make_router
 
 ROOT = Path(__file__).parents[2]
 BOARDS = sorted((ROOT / "dashboards" / "grafana" / "boards").glob("*.json"))
@@ -44,6 +39,13 @@ SUBJECTS = {
     "dovecote_router_shadow_choices_total",
     "dovecote_router_kept_states",
     "dovecote_router_collector_pause_seconds_bucket",
+    "dovecote_router_queue_waiting",
+    "dovecote_router_queue_wait_seconds_bucket",
+    "dovecote_router_inter_token_seconds_bucket",
+    "dovecote_router_hit_tokens_total",
+    "dovecote_router_waiting_seconds",
+    "dovecote_router_load_report_age_seconds",
+    "dovecote_router_rate_limited_total",
 }
 
 
@@ -53,17 +55,10 @@ def names_on(page: str) -> set[str]:
 
 @pytest.fixture(scope="module")
 def existing() -> set[str]:
-    metrics = RouterMetrics()
-    metrics.watch_streams(list)
-    metrics.watch_inflight(dict)
-    metrics.watch_health(dict)
-    metrics.watch_parity(dict)
-    metrics.watch_agreement(dict)
-    metrics.watch_collector(PauseLog())
-    placer = Placer(policy=build_policy("cache_affinity"), rng_seed=1)
-    metrics.registry.register(AuditCollector(placer, ReloadCounts(), lambda: None))
+    router = make_router()
+    router.prompts.close()
     engine_page = generate_latest(EngineMetrics([], lambda _: 0).registry)
-    return names_on(metrics.to_text().decode()) | names_on(engine_page.decode())
+    return names_on(router.metrics.to_text().decode()) | names_on(engine_page.decode())
 
 
 def board_queries(path):

@@ -335,6 +335,25 @@ async def test_what_is_no_http_is_said_to_be_none(upstream, worker, name):
     assert await line.is_closed()
 
 
+ENDLESS = {"chunk_size": b"0" * 1_000, "chunk_extension": b"5;" + b"x" * 998, "trailer": b"0\r\nx: " + b"y" * 994}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+async def test_framing_without_a_body_goes_on_only_so_long(upstream, worker, name):
+    task, line = await begin(upstream, worker)
+    await line.read_request()
+    await line.answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nhe\r\n" + ENDLESS[name])
+    exchange = await task
+    assert await exchange.read() == b"he"
+    reading = asyncio.create_task(exchange.read())
+    with suppress(ConnectionError):
+        await line.answer(ENDLESS[name][-1:] * 1_000_000)
+    with pytest.raises(GarbledAnswerError):
+        await reading
+    exchange.close()
+    assert await line.is_closed()
+
+
 async def test_a_chunk_of_no_length_breaks_the_answer_where_it_stands(upstream, worker):
     task, line = await begin(upstream, worker)
     await line.read_request()

@@ -15,6 +15,7 @@ with instrumented():
     from router.proxy.converted import RESPONSES_FORM, convert, is_converted
     from router.proxy.kept import MAX_ID_CHARS
     from router.proxy.known_bodies import KnownBodies
+    from router.proxy.known_chats import KnownChats
     from router.sessions.identity import find_session
 
 TOY = Path(__file__).parents[2] / "engine_shim/engine/tokenizer/toy"
@@ -58,6 +59,7 @@ MESSAGES = {
     "tools": [{"name": "f", "input_schema": {}}],
 }
 GENERATE = {"text": ["a", "b"], "sampling_params": {"n": 2, "max_new_tokens": 3}, "stream": True, "model": "m"}
+CHATS = KnownChats()
 APIS = {str(place).encode(): api for place, api in enumerate(Api)}
 BODIES = (CHAT, PLAIN, IDS, STATEFUL, SESSION, MESSAGES, GENERATE)
 SEEDS = [flag + json.dumps(body).encode() for flag in APIS for body in BODIES]
@@ -75,7 +77,7 @@ def check(data: bytes) -> None:
         assert body.max_output_tokens is None or body.max_output_tokens >= 1
         check_bounds(body, Bounds())
         for form in (*MessagesForm, None) if is_converted(api) else ():
-            PROMPTER.prepare(convert(body, RESPONSES_FORM if form and api is Api.RESPONSE else form))
+            PROMPTER.prepare(convert(body, RESPONSES_FORM if form and api is Api.RESPONSE else form, CHATS))
         prompt = PROMPTER.prepare(body.prompt_input)
     except DovecoteError:
         return

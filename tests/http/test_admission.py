@@ -66,7 +66,9 @@ async def line_up(engine, client, *names, **more):
     return tasks
 
 
-async def test_who_waits_is_served_when_a_place_is_free_one_at_a_time():
+async def test_who_waits_is_served_when_a_place_is_free_one_at_a_time(monkeypatch):
+    """At once, and not at the next look at the clock."""
+    monkeypatch.setattr("router.proxy.admit.TICK_S", 3_600.0)
     async with gated() as (engine, client):
         tasks = await line_up(engine, client, "2", "3", "4")
         assert value(client.router, "queue_waiting") == 3

@@ -1,9 +1,11 @@
 """Ranks that fail get no requests for a while; those that are full, or whose clients err, go on."""
 
 import asyncio
+import json
 
+import pytest
 from aiohttp import web
-from fake_engine import ROLE, answering, chunk, hanging, streaming, well_behaved
+from fake_engine import DONE, ROLE, answering, chunk, event, hanging, streaming, well_behaved
 from proxy_harness import CHAT, eventually, in_process, value
 
 FAST = {"failures": 3, "open_s": 0.2}
@@ -25,6 +27,36 @@ async def test_D01_twenty_mistakes_of_clients_leave_the_worker_in_service(engine
         engine.script = well_behaved
         assert (await client.chat()).status_code == 200
         assert state(client) == "closed"
+
+
+TOO_LONG = {"object": "error", "message": "too long", "type": "BadRequestError", "param": None, "code": 400}
+
+
+@pytest.mark.parametrize("is_stream", [True, False])
+async def test_D01_a_mistake_of_a_client_that_is_told_with_status_200_leaves_the_worker_in_service(engine, is_stream):
+    async with in_process([engine.url], breaker=FAST) as client:
+        told = {"error": TOO_LONG}
+        engine.script = streaming(event(told), DONE) if is_stream else answering(200, json.dumps(told).encode())
+        assert {(await client.chat(stream=is_stream)).status_code for _ in range(20)} == {200}
+        assert state(client) == "closed"
+        assert value(client.router, "requests_total", outcome="client_error") == 20
+
+
+async def test_an_error_told_with_status_200_that_is_the_engines_counts_as_a_failure(engine):
+    async with in_process([engine.url], breaker=FAST) as client:
+        engine.script = answering(200, b'{"error": {"message": "out of memory", "code": 500}}')
+        for _ in range(3):
+            assert (await client.chat()).json()["error"]["message"] == "out of memory"
+        assert state(client) == "open"
+        assert value(client.router, "requests_total", outcome="error") == 3
+
+
+async def test_after_output_no_error_is_a_mistake_of_the_client(engine):
+    async with in_process([engine.url], breaker=FAST) as client:
+        engine.script = streaming(ROLE, chunk("a"), event({"error": TOO_LONG}), DONE)
+        for _ in range(3):
+            await client.chat(stream=True)
+        assert state(client) == "open"
 
 
 async def test_D02_a_full_single_worker_is_asked_again_as_soon_as_it_has_room(engine):

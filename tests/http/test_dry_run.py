@@ -57,6 +57,7 @@ def alike(decision):
         ("/v1/completions", {"model": "toy", "prompt": "once upon a time"}),
         ("/v1/completions", {"model": "toy", "prompt": ["a", "b"], "n": 2}),
         ("/v1/responses", {"model": "toy", "input": "hello", "instructions": "be short"}),
+        ("/v1/responses", {"model": "toy", "input": [{"role": "user", "content": "hello"}]}),
     ],
 )
 async def test_the_request_gets_what_its_dry_run_said(engines, policy, path, body):
@@ -150,6 +151,25 @@ async def test_without_workers_a_dry_run_says_so():
     async with in_process(["http://127.0.0.9:1"]) as client:
         told = (await explain(client, CHAT)).json()["decision"]
         assert (told["target"], told["reason"]) == (None, "no rank is left that was not tried")
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        (
+            "/v1/messages",
+            {"model": "toy", "messages": [{"role": "user", "content": "hi"}], "system": "s", "max_tokens": 5},
+        ),
+        ("/v1/embeddings", {"model": "toy", "input": ["a", "b"]}),
+        ("/generate", {"input_ids": [1, 2, 3]}),
+    ],
+)
+async def test_forms_that_look_alike_are_told_by_their_path(client, path, body):
+    answer = await client.post("/v1/explain", params={"path": path}, json=body)
+    assert (answer.status_code, answer.json()["path"]) == (200, path)
+    assert answer.json()["decision"]["target"] == {"worker": "w0", "dp_rank": 0}
+    answer = await client.post("/v1/explain", params={"path": "/v1/nothing"}, json=body)
+    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "path")
 
 
 @pytest.mark.parametrize(

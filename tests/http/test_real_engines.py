@@ -107,6 +107,10 @@ async def check_quiet_sessions_are_exact(client):
     check_all_exact_or_raced(predictions(client.router), 6)
     record = client.router.placer.decisions.find_latest(1)[0]
     assert record.actual_cached_tokens > 0
+    page = (await client.get("/metrics")).text
+    for family in ("predicted_cached_tokens_total", "prompt_cache_bytes", "prompt_cache_tokens"):
+        lines = [line for line in page.splitlines() if line.startswith(f"dovecote_router_{family}")]
+        assert sum(float(line.split()[-1]) for line in lines) > 0
 
 
 async def check_busy_sessions_are_explained(client):

@@ -9,6 +9,8 @@ from aiohttp import web
 from fake_engine import DONE, FakeEngine, event, running
 from proxy_harness import on_socket
 
+from router.access.keys import hash_key
+
 RECORDING = Path(__file__).parents[1] / "fixtures/recordings/vllm032_http_shapes.jsonl"
 #: Paths of the recording that are no API of the router's.
 PREFIXES = ["/version", "/ping", "/load", "/v1/chat/completions/render", "/v1/completions/render", "/inference/v1"]
@@ -143,6 +145,18 @@ async def test_a_recorded_answer_comes_through_byte_for_byte(client, call):
     for name in ("content-type", "content-length", "vary"):
         assert response.headers.get(name) == call.answer_headers.get(name)
     assert response.headers["x-dovecote-worker"] == "w0"
+
+
+async def test_a_trusted_clients_answer_comes_through_byte_for_byte_with_its_transfer():
+    key = "k" * 32
+    keys = [{"name": "pairs", "hash": hash_key(key), "trusted": True}]
+    access = {"keys": keys, "isolation": "shared"}
+    call = next(call for call in CALLS if call.number == 22)
+    async with running(RecordedEngine()) as engine, on_socket([engine.url], access=access) as client:
+        engine.call = call
+        headers = {"authorization": f"Bearer {key}"}
+        response = await client.post(call.path, content=json.dumps(call.body).encode(), headers=headers)
+        assert (response.status_code, response.content) == (call.status, call.content)
 
 
 @pytest.mark.parametrize("number", [11, 12, 13])

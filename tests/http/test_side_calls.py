@@ -74,6 +74,18 @@ async def test_D10_calls_that_are_not_placed_never_go_to_an_unhealthy_worker(eng
     assert len(engine.requests) == 8
 
 
+async def test_D10_a_worker_that_answers_and_is_not_healthy_gets_none_of_them(engine, other):
+    probes = {"interval_s": 0.05, "unhealthy_after": 1}
+    sections = {"forward": {"prefixes": ["/v1/audio"]}, "probes": probes}
+    async with in_process([other.url, engine.url], **sections) as client:
+        other.health_status = 503
+        await eventually(lambda: sum(client.router.fleet.find_health().values()) == 1)
+        for _ in range(3):
+            assert (await client.get("/v1/audio/voices")).status_code == 200
+            assert (await client.post("/tokenize", json={"prompt": "x"})).status_code == 200
+    assert (len(engine.requests), other.requests) == (6, [])
+
+
 async def test_a_worker_that_refuses_the_connection_is_passed_over(engine):
     async with running(ApiEngine()) as gone, in_process([gone.url, engine.url]) as client:
         gone_url = client.router.fleet.workers["w0"].config.url

@@ -93,6 +93,16 @@ def test_pages_may_be_listed_one_sequence_after_the_other(device):
     check(paged_decode_attention_with_lse(**call, page_offsets=offsets), expect(call, contexts))
 
 
+def test_a_wider_table_of_pages_changes_nothing(device):
+    call, contexts, _ = build([9, 130, 70], device=device)
+    narrow = paged_decode_attention_with_lse(**call)
+    check(narrow, expect(call, contexts))
+    call["page_ids"] = torch.nn.functional.pad(call["page_ids"], (0, 5), value=10**6)
+    wide = paged_decode_attention_with_lse(**call)
+    assert torch.equal(wide[0], narrow[0])
+    assert torch.equal(wide[1], narrow[1])
+
+
 def test_a_plan_made_once_serves_all_layers(device):
     call, contexts, _ = build([9, 0, 130], device=device)
     plan = build_split_plan(call["seq_lens"], window_tokens=70)

@@ -1,5 +1,7 @@
 """Extend attention equals attention written as loops over tokens and heads."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from attention import attend_all, make_contexts, make_pools
@@ -160,6 +162,15 @@ def test_rows_may_read_the_same_pages(device):
     twice = PagedRows.of([pages, pages], [6, 6], [2, 2], page_tokens=4, device=device)
     both = paged_extend_attention(torch.cat((queries, queries)), key_pool, value_pool, twice, scale=SCALE)
     assert_close("both", both, torch.cat((one, one)))
+
+
+def test_a_wider_table_of_pages_changes_nothing(device):
+    (queries, key_pool, value_pool, rows), _ = build([6, 66], [2, 9], device=device)
+    narrow = paged_extend_attention_with_lse(queries, key_pool, value_pool, rows, scale=SCALE)
+    padded = torch.nn.functional.pad(rows.page_table, (0, 5), value=10**6)
+    wide = paged_extend_attention_with_lse(queries, key_pool, value_pool, replace(rows, page_table=padded), scale=SCALE)
+    assert torch.equal(wide[0], narrow[0])
+    assert torch.equal(wide[1], narrow[1])
 
 
 def test_queries_may_lie_apart(device):

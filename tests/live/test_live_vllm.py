@@ -55,15 +55,22 @@ async def until(condition, what, deadline_s=240.0):
 class Replica:
     """One vLLM server that connects its event socket to the router."""
 
-    def __init__(self, scripts, model, log):
+    def __init__(self, scripts, model, log, *, options=(), environment=None):
         self.scripts, self.model, self.log = scripts, model, log
+        self.options, self.environment = options, environment or {}
         self.port, self.event_port, self.replay_port = free_port(), free_port(), free_port()
         self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self):
-        environment = {**os.environ, "VENV": str(VLLM), "REPLAY_PORT": str(self.replay_port), "TOPIC": "kv"}
+        environment = {
+            **os.environ,
+            **self.environment,
+            "VENV": str(VLLM),
+            "REPLAY_PORT": str(self.replay_port),
+            "TOPIC": "kv",
+        }
         command = ["bash", self.scripts / "run_vllm.sh", self.model, str(self.port), str(self.event_port)]
-        command += ["--num-gpu-blocks-override", "2048"]
+        command += ["--num-gpu-blocks-override", "2048", *self.options]
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
                 command, env=environment, stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True

@@ -175,8 +175,8 @@ ACCESS = (
     Mutation(
         "who waits is not told of room",
         "router/proxy/attempt.py",
-        "        self._parts.admission.wake()\n",
-        "",
+        "        self._running.remove(target, self._request_id)\n        self._parts.admission.wake()\n",
+        "        self._running.remove(target, self._request_id)\n",
         WAITING,
     ),
     Mutation(
@@ -199,5 +199,26 @@ ACCESS = (
         "    busy = _NONE if settings.requests_per_rank is None else ",
         "    busy = _NONE if True else ",
         WAITING,
+    ),
+    Mutation(
+        "a client's words make fields of the log",
+        "router/logs.py",
+        '        return {"event": "message", "message": record.getMessage()[:MAX_VALUE_CHARS]}\n',
+        "        return dict(part.split('=', 1) for part in record.getMessage().split() if '=' in part)\n",
+        ("tests/router/test_logs.py",),
+    ),
+    Mutation(
+        "who does not tell its hits had none",
+        "router/metrics.py",
+        "            counters.uncounted.inc()\n            return\n",
+        "            cached_tokens = 0\n",
+        ("tests/http/test_metrics.py",),
+    ),
+    Mutation(
+        "an engine is told of no parent",
+        "router/proxy/call.py",
+        "            own[TRACEPARENT] = self.trace.traceparent\n",
+        "            pass\n",
+        ("tests/http/test_tracing.py",),
     ),
 )

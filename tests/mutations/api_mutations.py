@@ -4,6 +4,8 @@ from catalogue import Mutation
 
 SIDE = ("tests/http/test_side_calls.py",)
 APIS = ("tests/http/test_other_apis.py",)
+CHATS = ("tests/router/proxy/test_known_chats.py",)
+EVERY = ("tests/http/test_every_api.py",)
 BOUNDS_TESTS = ("tests/router/proxy/test_bounds.py",)
 FORMS = ("tests/router/prompt/test_anthropic_form.py",)
 CHOICE = ("tests/router/prompt/test_conversion_choice.py",)
@@ -21,7 +23,7 @@ API = (
         '"message_stop", "error", "message_delta"}',
         APIS,
     ),
-    Mutation("generated answers are one", SSE, "self._finished.add(place)", "self.is_done = True", APIS),
+    Mutation("generated answers are one", SSE, "self._finished.add(place)", "self.is_done = True", EVERY),
     Mutation(
         "each choice counts its prompt anew",
         SSE,
@@ -60,9 +62,9 @@ API = (
     ),
     Mutation(
         "fields of the router pass in an object",
-        BOUNDS,
-        "            if name in INTERNAL_FIELDS or name in ROUTED_FIELDS:\n",
-        "            if name in ROUTED_FIELDS:\n",
+        "router/proxy/body.py",
+        "            self._refuse_nested_fields()\n",
+        "            pass\n",
         BOUNDS_TESTS,
     ),
     Mutation(
@@ -120,5 +122,26 @@ API = (
         "        return ErrorForm.ANTHROPIC\n",
         "        return ErrorForm.OPENAI\n",
         APIS,
+    ),
+    Mutation(
+        "an item never joins the message before it",
+        "router/proxy/known_chats.py",
+        "return None if known.is_open else (known, appended)",
+        "return known, appended",
+        CHATS,
+    ),
+    Mutation(
+        "a system turn in the middle stays there",
+        "router/proxy/converted.py",
+        'item.get("role") == "system" for item in new',
+        'item.get("role") == "none" for item in new',
+        CHATS,
+    ),
+    Mutation(
+        "chats of all systems are one",
+        "router/proxy/converted.py",
+        'b"" if lead is None else lead)',
+        'b"")',
+        CHATS,
     ),
 )

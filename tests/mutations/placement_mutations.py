@@ -209,4 +209,11 @@ PLACEMENT = (
         "        target = next(iter(members))\n",
         SHORTLIST,
     ),
+    Mutation(
+        "regret knows only the ranks that were looked at",
+        "router/placement/decision.py",
+        "if self.sheet is None or added_s <= 0 else",
+        "if added_s < 1e9 else",
+        (*AUDIT, "tests/router/placement/test_decision.py"),
+    ),
 )

@@ -17,7 +17,9 @@ from access_mutations import ACCESS
 from api_mutations import API
 from catalogue import NATIVE_CODE, PYTHON, Mutation
 from fleet_mutations import FLEET
+from leg_mutations import LEGS
 from placement_mutations import PLACEMENT
+from wire_mutations import WIRE
 
 ROOT = Path(__file__).parents[2]
 #: Whatever an editable install points to would be tested in place of the copy.
@@ -115,7 +117,7 @@ def try_all(folder: Path, mutations: Sequence[Mutation], *, is_native: bool) -> 
 
 def main(words: Sequence[str]) -> int:
     """Exit status."""
-    in_python = (*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API)
+    in_python = (*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API, *LEGS, *WIRE)
     python, native = ([m for m in known if all(w in m.name for w in words)] for known in (in_python, NATIVE_CODE))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

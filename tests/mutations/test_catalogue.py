@@ -7,20 +7,24 @@ from access_mutations import ACCESS
 from api_mutations import API
 from catalogue import NATIVE_CODE, PYTHON, Mutation
 from fleet_mutations import FLEET
+from leg_mutations import LEGS
 from placement_mutations import PLACEMENT
 from run import MutationError, put_in
+from wire_mutations import WIRE
 
 ROOT = Path(__file__).parents[2]
 
 
-@pytest.mark.parametrize("mutation", [*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API], ids=lambda mutation: mutation.name)
+@pytest.mark.parametrize(
+    "mutation", [*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API, *LEGS, *WIRE], ids=lambda mutation: mutation.name
+)
 def test_the_text_of_a_mutation_stands_once_in_its_file(mutation):
     """Where the source moved on, move the mutation along: what it breaks still has to turn a test red."""
     assert (ROOT / mutation.path).read_text(encoding="utf-8").count(mutation.find) == 1
 
 
 def test_every_mutation_has_a_name_of_its_own_and_tests_that_exist():
-    every = (*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API, *NATIVE_CODE)
+    every = (*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API, *LEGS, *WIRE, *NATIVE_CODE)
     assert len({mutation.name for mutation in every}) == len(every)
     assert all((ROOT / test).exists() for mutation in every for test in mutation.tests)
 

@@ -1,6 +1,8 @@
 """The composition root: the parts fit, start and stop, and a process says where it listens."""
 
 import asyncio
+import json
+import os
 import signal
 import socket
 import sys
@@ -24,7 +26,7 @@ async def test_the_lifespan_starts_and_ends_every_part():
             page = (await client.get("/metrics")).text
             assert 'dovecote_router_worker_healthy{worker="nobody"} 0.0' in page
     assert not router.events.is_alive
-    assert router._upstream.inner._session.closed
+    assert router._upstream.inner.is_closed
 
 
 async def test_a_request_before_the_start_is_an_error_and_no_crash():
@@ -39,7 +41,10 @@ async def test_a_request_before_the_start_is_an_error_and_no_crash():
 async def test_the_process_prints_where_it_listens_and_ends_on_a_signal():
     command = (sys.executable, "-m", "router", "serve", "--port", "0", "--workers", "http://127.0.0.1:1")
     process = await asyncio.create_subprocess_exec(
-        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
+        *command,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=os.environ | {"DOVECOTE__LOGS__FORMAT": "json"},
     )
     try:
         async with asyncio.timeout(60):
@@ -59,6 +64,8 @@ async def test_the_process_prints_where_it_listens_and_ends_on_a_signal():
             await process.wait()
     assert process.returncode in {0, -signal.SIGTERM}
     assert b"Traceback" not in errors
+    events = [json.loads(line)["event"] for line in errors.splitlines()]
+    assert "worker_unhealthy" in events
 
 
 def test_a_taken_port_and_an_unknown_log_level_are_said():

@@ -26,6 +26,7 @@ METRIC = re.compile(r"\bdovecote_[a-z0-9_]+\b")
 ON_FIRST_USE = {
     "dovecote_router_prediction_disagreement",
     "dovecote_router_errors_total",
+    "dovecote_router_rate_limited_total",
     "dovecote_router_upstream_errors_total",
     "dovecote_router_events_skipped_total",
 }

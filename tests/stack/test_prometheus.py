@@ -18,7 +18,7 @@ pytestmark = pytest.mark.stack
 ROOT = Path(__file__).parents[2]
 PROMETHEUS = ROOT / "dashboards/prometheus"
 #: Queries that have something to say only after a fault.
-QUIET = ("errors", "skipped", "gaps", "replays", "resets", "disagreement", "alert")
+QUIET = ("errors", "rate_limited", "skipped", "gaps", "replays", "resets", "disagreement", "alert")
 
 
 def write_config(folder, targets):

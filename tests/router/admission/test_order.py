@@ -60,6 +60,13 @@ def test_shares_go_by_weight():
     assert sum(number < 200 for number in gone) in range(29, 32)
 
 
+def test_shares_are_in_tokens_and_not_in_requests():
+    long = [waiting(number, "a", cost_tokens=1_000) for number in range(40)]
+    short = [waiting(100 + number, "b", cost_tokens=100) for number in range(40)]
+    gone = drain(order_of(*long, *short))[:22]
+    assert sum(number < 100 for number in gone) in {2, 3}
+
+
 def test_the_highest_priority_goes_first_and_no_other_starves():
     low = [waiting(number) for number in range(1, 4)]
     high = [waiting(100 + number, priority=5, arrived_s=90.0) for number in range(40)]

@@ -7,7 +7,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from router.access.principal import KeyLimits
 from router.admission import KeyRates
-from router.admission.rates import Limited, RateReason
+from router.admission.rates import MAX_DEBT_MINUTES, Limited, RateReason
 
 
 def test_requests_come_back_evenly():
@@ -26,6 +26,15 @@ def test_an_answer_that_went_over_is_paid_off_before_the_next_request():
     assert rates.begin("k", limits, 0.0) == Limited(RateReason.TOKENS, 61)
     assert rates.begin("k", limits, 59.0) is not None
     assert rates.begin("k", limits, 61.0) is None
+
+
+def test_an_engine_that_counts_beyond_all_bounds_bars_a_key_for_an_hour_at_most():
+    rates, limits = KeyRates(), KeyLimits(tokens_per_minute=600)
+    assert rates.begin("k", limits, 0.0) is None
+    for _ in range(3):
+        rates.spend("k", 1 << 60, 0.0)
+    assert rates.begin("k", limits, 0.0) == Limited(RateReason.TOKENS, 60 * MAX_DEBT_MINUTES + 1)
+    assert rates.begin("k", limits, 60.0 * MAX_DEBT_MINUTES + 1) is None
 
 
 def test_requests_under_way_are_bounded_and_their_ends_make_room():
@@ -90,7 +99,8 @@ class Rates(RuleBasedStateMachine):
     def spend(self, tokens):
         if self.passed_s:
             self.rates.spend("k", tokens, self.now_s)
-            self.debt += tokens
+            # A bucket that is full stands one minute above nothing.
+            self.debt = min(self.debt + tokens, (1 + MAX_DEBT_MINUTES) * self.limits.tokens_per_minute)
 
     @rule()
     def finish(self):

@@ -39,6 +39,13 @@ def test_when_none_is_right_none_is_used_for_a_while(choice):
     assert choice.choose("toy", "r") == "c"
 
 
+def test_what_is_known_of_the_engines_decides_which_is_tried_first(choice):
+    assert choice.choose("toy", "m", find_likely=lambda: "b") == "b"
+    choice.judge("toy", "m", "b", is_equal=False)
+    assert choice.choose("toy", "m", find_likely=lambda: "b") == "a"
+    assert choice.choose("other", "m", find_likely=lambda: "unheard") == "a"
+
+
 def test_answers_to_requests_of_another_conversion_say_nothing(choice):
     assert not choice.judge("toy", "m", "b", is_equal=False)
     assert choice.choose("toy", "m") == "a"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.proxy.inflate import InflateProblem, inflate
+from router.proxy.inflate import MAX_MEMBERS, InflateProblem, inflate
 
 
 @given(st.binary(max_size=2_000), st.sampled_from([gzip.compress, zlib.compress]))
@@ -20,6 +20,27 @@ def test_what_was_compressed_comes_out(data, compress):
 
 def test_members_one_after_the_other_are_one_body():
     assert inflate(gzip.compress(b"ab") + gzip.compress(b"") + gzip.compress(b"cd") + b"\0\0", 4) == b"abcd"
+
+
+def test_members_are_read_however_long_each_is_and_however_it_is_padded():
+    texts = [b"a" * 200_000, bytes(range(256)) * 1_000, b"", b"c" * 65_536]
+    body = b"".join(gzip.compress(text, level) + bytes(70_000) for level, text in zip((0, 9, 1, 0), texts, strict=True))
+    assert inflate(body, 1 << 20) == b"".join(texts)
+
+
+def test_no_more_members_are_read_than_bodies_need():
+    assert inflate(gzip.compress(b"x") * MAX_MEMBERS, 1 << 20) == b"x" * MAX_MEMBERS
+    assert inflate(gzip.compress(b"") * (MAX_MEMBERS + 1), 1 << 20) is InflateProblem.TOO_MANY_MEMBERS
+
+
+def test_what_stands_behind_a_member_is_not_copied_whole_for_each():
+    body = gzip.compress(b"x") + gzip.compress(bytes(64 << 20), 0)
+    tracemalloc.start()
+    try:
+        assert inflate(body, 1) is InflateProblem.TOO_LONG
+        assert tracemalloc.get_traced_memory()[1] < 1 << 20
+    finally:
+        tracemalloc.stop()
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from router.proxy.api import Api
 from router.proxy.body import RequestBody
 from router.proxy.client import AsgiClient, ClientGoneError
 from router.proxy.converted import convert
+from router.proxy.known_chats import KnownChats
 
 CHAT = {"model": "m", "messages": [{"role": "user", "content": "hi"}]}
 
@@ -93,8 +94,23 @@ def test_stream_options_of_a_wrong_kind_are_the_workers_to_refuse():
     assert body.to_forward() == (body.data, False)
 
 
+@pytest.mark.parametrize("holder", ["vllm_xargs", "sampling_params", "extra_body", "nvext"])
+@pytest.mark.parametrize("name", ["kv_transfer_params", "bootstrap_room", "routed_dp_rank"])
+def test_G03_they_are_refused_wherever_an_engine_may_read_them(holder, name):
+    for nested in ({name: 1}, {"deep": [{"er": {name: None}}]}):
+        with pytest.raises(RequestError, match=name) as refused:
+            chat(**{holder: nested})
+        assert refused.value.param == f"{holder}.{name}"
+    assert chat(**{holder: {"top_k": 3, "note": name}}).to_forward()[1] is False
+
+
+def test_a_trusted_clients_fields_pass_as_they_are():
+    data = json.dumps(CHAT | {"kv_hints": {"actions": []}, "routed_dp_rank": 1, "vllm_xargs": {"kv_hints": 1}}).encode()
+    assert RequestBody(data, api=Api.CHAT, is_trusted=True).to_forward() == (data, False)
+
+
 def test_G03_fields_of_prefill_and_decode_pairing_are_refused():
-    for name in ("bootstrap_host", "bootstrap_room", "kv_transfer_params", "disagg_prefill_dp_rank"):
+    for name in ("bootstrap_host", "bootstrap_room", "kv_transfer_params", "disagg_prefill_dp_rank", "kv_hints"):
         with pytest.raises(RequestError, match=name):
             chat(**{name: 1})
 
@@ -151,7 +167,7 @@ def test_the_state_that_a_body_names_has_one_name_whatever_its_kind():
 
 def test_what_a_response_is_made_of_is_read_where_it_stands():
     body = respond(instructions="be short", max_output_tokens=7, n=3, stream=True)
-    assert convert(body, None).read_text() == (b'["be short","hi"]',)
+    assert convert(body, None, KnownChats()).read_text() == (b'["be short","hi"]',)
     assert (body.max_output_tokens, body.choices) == (7, 1)
     assert body.to_forward() == (body.data, False)
 

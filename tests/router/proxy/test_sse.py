@@ -245,3 +245,44 @@ def test_odd_events_of_a_response_name_nothing(odd):
     relay(scanner, [event(odd)])
     assert scanner.response_id is None
     assert scanner.usage is None
+
+
+MESSAGE_START = {"type": "message_start", "message": {"id": "m", "usage": {"input_tokens": 5, "output_tokens": 0}}}
+MESSAGE = b"".join(
+    b"event: x\ndata: " + json.dumps(each).encode() + b"\n\n"
+    for each in (
+        MESSAGE_START,
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "message_stop é日🐦"}},
+        {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "b"}},
+        {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 2}},
+        {"type": "message_stop"},
+    )
+)
+GENERATED = b"".join(
+    b"data: " + json.dumps({"text": text, "index": 0, "meta_info": meta}, ensure_ascii=False).encode() + b"\n\n"
+    for text, meta in (
+        ("é", {"prompt_tokens": 5, "completion_tokens": 1, "cached_tokens": 4, "finish_reason": None}),
+        ("é日", {"prompt_tokens": 5, "completion_tokens": 2, "cached_tokens": 4, "finish_reason": {"type": "stop"}}),
+    )
+)
+
+
+@pytest.mark.parametrize(("data", "usage"), [(MESSAGE, Usage(5, 2)), (GENERATED, Usage(5, 2, 4))])
+def test_C11_streams_of_other_apis_cut_anywhere_come_out_whole_with_the_same_counts(data, usage):
+    for place in range(len(data)):
+        scanner = StreamScanner()
+        assert b"".join((scanner.feed(data[:place]), scanner.feed(data[place:]), scanner.finish())) == data
+        assert scanner.to_usage() == usage
+        assert scanner.is_complete
+        assert scanner.has_output
+    for place in range(len(data) - 60):
+        scanner = StreamScanner()
+        scanner.feed(data[:place])
+        scanner.finish()
+        assert not scanner.is_complete
+
+
+def test_anthropics_counts_are_summed_and_what_it_says_of_new_tokens_is_kept():
+    said = {"input_tokens": 3, "output_tokens": 2, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 5}
+    assert read_usage(said) == Usage(12, 2, 4, 3)
+    assert read_usage({"input_tokens": 3, "output_tokens": 2}) == Usage(3, 2)

@@ -1,0 +1,364 @@
+"""Connections of clients: HTTP/1.1 read strictly, answered by the data plane at once or by an ASGI application.
+
+What two servers could read in two ways is refused and the connection closed: a length said twice or beside chunks, a
+coding other than chunks, folded or bare line ends, lines without end. A request is served once the part of its head
+and body that came with it is read; requests that came behind it wait their turn. Runs under uvicorn's server, which
+listens, counts and ends.
+Source: RFC 9112; known-faults G07, G11, C14.
+"""
+
+import asyncio
+import logging
+import socket
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple, Protocol
+from urllib.parse import unquote
+
+import httptools
+
+from router.errors import DovecoteError, RequestError
+from router.proxy.client import Client
+from router.proxy.door_call import DoorCall
+from router.proxy.error_form import encode_error
+from router.proxy.headers import MAX_HEADER_BYTES, MAX_HEADER_LINES, Headers, HeadersTooLargeError
+
+Scope = dict[str, Any]
+Answer = Callable[[Scope, Client], Awaitable[None]]
+_log = logging.getLogger("dovecote.door")
+
+#: Requests of one connection that wait behind the one being served.
+MAX_WAITING = 16
+#: How long a client may stay silent between requests, and in the middle of one.
+IDLE_S = 65.0
+STALLED_S = 30.0
+#: How long what a client still sends is taken and thrown away once it was answered: closing at once would take the
+#: answer from it.
+LINGER_S = 2.0
+
+
+class BadHttpError(RequestError):
+    """What came is no request, or one that could be read in two ways."""
+
+    code = "invalid_http"
+
+
+_JSON = (b"content-type", b"application/json")
+_TOO_LARGE = HeadersTooLargeError(
+    f"at most {MAX_HEADER_LINES} header lines of {MAX_HEADER_BYTES} bytes in all are taken"
+)
+
+
+class ServerState(Protocol):
+    """What uvicorn's server knows of its connections."""
+
+    connections: set[Any]
+    tasks: set[asyncio.Task[None]]
+    total_requests: int
+
+
+class Door(asyncio.Protocol):
+    """One connection."""
+
+    def __init__(self, find_answer: Callable[[Scope], Answer], server: ServerState, app_state: dict[str, Any]) -> None:
+        """Wait for a client.
+
+        Args:
+            find_answer: What serves a call.
+            server: Who listens.
+            app_state: What the application's start left for its calls.
+        """
+        self._find_answer = find_answer
+        self._server = server
+        self._app_state = app_state
+        self._loop = asyncio.get_running_loop()
+        self._transport: Any = None
+        self._parser: Any = httptools.HttpRequestParser(self)
+        self._addresses: dict[str, Any] = {}
+        #: Calls in order: the first is served, or waits for a turn of the event loop to be.
+        self._calls: deque[tuple[DoorCall, Scope]] = deque()
+        self._serving: asyncio.Task[None] | None = None
+        #: No request is taken any more, nothing more is read at all, nothing is written.
+        self._is_ending = self._is_closing = self._is_mute = False
+        self.is_full = False
+        self._drained: asyncio.Event | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._heard_s = 0.0
+        # The request that is being read.
+        self._receiving: DoorCall | None = None
+        self._url = b""
+        self._headers: Headers = []
+        self._head_bytes = 0
+        self._is_in_head = False
+
+    # What the network tells
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """See asyncio."""
+        self._transport = transport
+        self._server.connections.add(self)
+        own = transport.get_extra_info("socket")
+        if own is not None and own.family in {socket.AF_INET, socket.AF_INET6}:
+            own.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        is_tls = transport.get_extra_info("sslcontext") is not None
+        self._addresses = {
+            "scheme": "https" if is_tls else "http",
+            "server": find_address(transport.get_extra_info("sockname")),
+            "client": find_address(transport.get_extra_info("peername")),
+        }
+        self._heard_s = self._loop.time()
+        self._timer = self._loop.call_later(STALLED_S, self._look)
+
+    def data_received(self, data: bytes) -> None:
+        """See asyncio."""
+        if self._is_closing:
+            return
+        self._heard_s = self._loop.time()
+        was_in_head = self._is_in_head
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            # The offer to speak something else is not taken; what follows it may be in that other language.
+            self._is_closing = True
+        except httptools.HttpParserError as error:
+            cause = error.__context__
+            self._refuse(cause if isinstance(cause, DovecoteError) else BadHttpError("this is not HTTP/1.1"))
+            return
+        if self._is_in_head and was_in_head:
+            self._head_bytes += len(data)
+            if self._head_bytes > MAX_HEADER_BYTES:
+                self._refuse(_TOO_LARGE)
+                return
+        self._serve_next()
+
+    def eof_received(self) -> None:
+        """See asyncio."""
+
+    def connection_lost(self, error: Exception | None) -> None:  # noqa: ARG002  (asyncio's signature)
+        """See asyncio."""
+        self._server.connections.discard(self)
+        self._is_closing, self._parser = True, None
+        if self._timer is not None:
+            self._timer.cancel()
+        self.resume_writing()
+        for call, _ in self._calls:
+            call.lose()
+
+    def pause_writing(self) -> None:
+        """See asyncio."""
+        self.is_full = True
+        self._drained = asyncio.Event()
+
+    def resume_writing(self) -> None:
+        """See asyncio."""
+        self.is_full = False
+        if self._drained is not None:
+            self._drained.set()
+
+    # What the parser tells
+
+    def on_message_begin(self) -> None:
+        """See httptools."""
+        self._url, self._headers, self._head_bytes, self._is_in_head = b"", [], 0, True
+
+    def on_url(self, url: bytes) -> None:
+        """See httptools."""
+        self._url += url
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        """See httptools; trailers come so too, and are dropped."""
+        if self._receiving is not None:
+            return
+        self._headers.append((name.lower(), value))
+        self._head_bytes += len(name) + len(value)
+        if len(self._headers) > MAX_HEADER_LINES or self._head_bytes > MAX_HEADER_BYTES:
+            raise _TOO_LARGE
+
+    def on_headers_complete(self) -> None:
+        """See httptools."""
+        self._is_in_head = False
+        version = self._parser.get_http_version()
+        framing = read_framing(self._headers, version)
+        if framing.has_body and self._parser.should_upgrade():
+            raise BadHttpError("no other protocol is spoken here; send the request without the offer to upgrade")
+        method = self._parser.get_method().decode("ascii")
+        url = httptools.parse_url(self._url)
+        if not url.path or len(self._calls) > MAX_WAITING:
+            raise BadHttpError("no path is asked for" if not url.path else "too many requests at a time")
+        path = url.path.decode("ascii")
+        scope = {
+            "type": "http",
+            "asgi": {"version": "3.0", "spec_version": "2.3"},
+            "http_version": version,
+            "method": method,
+            "path": unquote(path) if "%" in path else path,
+            "raw_path": url.path,
+            "query_string": url.query or b"",
+            "root_path": "",
+            "headers": self._headers,
+            "state": self._app_state.copy(),
+            **self._addresses,
+        }
+        self._receiving = DoorCall(
+            self,
+            method,
+            keeps_alive=self._parser.should_keep_alive(),
+            is_old=version == "1.0",
+            expects_continue=framing.expects_continue,
+        )
+        self._calls.append((self._receiving, scope))
+
+    def on_body(self, piece: bytes) -> None:
+        """See httptools."""
+        if self._receiving is not None:
+            self._receiving.put(piece)
+
+    def on_message_complete(self) -> None:
+        """See httptools."""
+        if self._receiving is not None:
+            self._receiving.receive()
+            self._receiving = None
+
+    # Serving
+
+    def _serve_next(self) -> None:
+        if self._calls and self._serving is None:
+            call, scope = self._calls[0]
+            self._serving = self._loop.create_task(self._serve(call, scope))
+            self._server.tasks.add(self._serving)
+
+    async def _serve(self, call: DoorCall, scope: Scope) -> None:
+        try:
+            await self._find_answer(scope)(scope, call)
+        except Exception:  # noqa: BLE001
+            # Our own defect: the client still gets an answer, and the log the story.
+            _log.exception("call_failed method=%r path=%r", scope["method"], scope["path"][:200])
+            if not call.is_started:
+                call.answer(500, [_JSON], encode_error(DovecoteError("the router failed on this request")))
+        finally:
+            self._end_call(call)
+
+    def _end_call(self, call: DoorCall) -> None:
+        if self._serving is not None:
+            self._server.tasks.discard(self._serving)
+            self._serving = None
+        self._server.total_requests += 1
+        self._calls.popleft()
+        if not call.is_ended or not call.keeps_alive or self._is_ending or self._is_closing:
+            self._close()
+        else:
+            self._heard_s = self._loop.time()
+            self._serve_next()
+
+    def write(self, data: bytes) -> None:
+        """See `door_call.Wire`."""
+        if not (self._is_mute or self._transport.is_closing()):
+            self._transport.write(data)
+
+    async def drain(self) -> None:
+        """See `door_call.Wire`."""
+        if self.is_full and self._drained is not None:
+            await self._drained.wait()
+
+    def shutdown(self) -> None:
+        """Asked by the server: close once nothing is under way."""
+        self._is_ending = True
+        if not self._calls:
+            self._close()
+        for call, _ in self._calls:
+            call.keeps_alive = False
+
+    def _refuse(self, error: DovecoteError) -> None:
+        """Answer what cannot be read, and close; calls that are under way end as if their client had left."""
+        _log.info("connection_refused code=%s message=%r", error.code, error.message)
+        is_alone = not self._calls or self._calls[0][0] is self._receiving
+        is_answered = bool(self._calls) and self._calls[0][0].is_started
+        if is_alone and not is_answered:
+            refused = DoorCall(self, "POST", keeps_alive=False, is_old=False, expects_continue=False)
+            refused.answer(error.status_code, [_JSON], encode_error(error))
+        for call, _ in self._calls:
+            call.lose()
+        self._close()
+
+    def _close(self) -> None:
+        """Close once what was written is sent, and what is still coming was taken."""
+        self._is_closing = True
+        if self._transport.is_closing():
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._receiving is None or not self._transport.can_write_eof():
+            self._transport.close()
+        else:
+            self._is_mute = True
+            self._transport.write_eof()
+            self._timer = self._loop.call_later(LINGER_S, self._transport.abort)
+
+    def _look(self) -> None:
+        """Close a connection on which nothing was heard for long, unless the client waits for its answer."""
+        allowed_s = STALLED_S if self._receiving is not None or self._is_in_head else IDLE_S
+        waits = self._receiving is None and bool(self._calls)
+        left_s = STALLED_S if waits else self._heard_s + allowed_s - self._loop.time()
+        if left_s <= 0:
+            self._transport.abort()
+        else:
+            self._timer = self._loop.call_later(max(left_s, 1.0), self._look)
+
+
+class Framing(NamedTuple):
+    """What a head says of the body behind it."""
+
+    has_body: bool
+    #: Whether the client waits for a word before it sends it.
+    expects_continue: bool
+
+
+def read_framing(headers: Headers, version: str) -> Framing:
+    """See that a request says where its body ends, in the one way that nobody can read otherwise.
+
+    Raises:
+        BadHttpError: It does not.
+    """
+    lengths = hosts = codings = 0
+    expects_continue = False
+    for name, value in headers:
+        if name == b"content-length":
+            lengths += 1
+        elif name == b"host":
+            hosts += 1
+        elif name == b"transfer-encoding":
+            codings += 1
+            if value.strip().lower() != b"chunked":
+                raise BadHttpError("a body comes plain or in chunks; no other transfer-encoding is taken")
+        elif name == b"expect":
+            expects_continue = value.lower() == b"100-continue"
+        if b"\n" in value or b"\r" in value or b"\0" in value:
+            raise BadHttpError("a header line goes on over its end")
+    if lengths + codings > 1:
+        raise BadHttpError("the length of the body is said more than once")
+    if version not in {"1.0", "1.1"} or (codings and version == "1.0"):
+        raise BadHttpError("HTTP/1.1 is spoken here, and HTTP/1.0 without chunks")
+    if hosts > 1 or (hosts == 0 and version == "1.1"):
+        raise BadHttpError("a request names one host")
+    return Framing(lengths + codings > 0, expects_continue)
+
+
+def find_address(said: Any) -> tuple[str, int] | None:
+    """Host and port of a socket's address; None where it has none."""
+    return (str(said[0]), int(said[1])) if isinstance(said, tuple) and len(said) >= 2 else None
+
+
+def make_door_class(find_answer: Callable[[Scope], Answer]) -> type[asyncio.Protocol]:
+    """The class of connections that a server of uvicorn makes for every client."""
+
+    class BoundDoor(Door):
+        def __init__(
+            self,
+            config: object,  # noqa: ARG002  (uvicorn's signature)
+            server_state: ServerState,
+            app_state: dict[str, Any],
+            _loop: asyncio.AbstractEventLoop | None = None,
+        ) -> None:
+            super().__init__(find_answer, server_state, app_state)
+
+    return BoundDoor

@@ -1,0 +1,119 @@
+"""Ways to break what connections promise: to workers, and to clients."""
+
+from catalogue import Mutation
+
+UPSTREAM = ("tests/contracts/test_upstream_contract.py",)
+DOOR = ("tests/contracts/test_door_contract.py",)
+CONNECTION = "router/proxy/connection.py"
+ANSWER = "router/proxy/answer.py"
+POOL = "router/proxy/pool.py"
+DOOR_FILE = "router/proxy/door.py"
+CALL = "router/proxy/door_call.py"
+
+WIRE = (
+    Mutation(
+        "a request that arrived is sent again after an end in order",
+        CONNECTION,
+        "        return error is None and not self._is_acked()\n",
+        "        return error is None\n",
+        UPSTREAM,
+    ),
+    Mutation(
+        "a request is sent again though its answer began",
+        CONNECTION,
+        "        if self.idle_since_s is None or self._received_bytes:\n",
+        "        if self.idle_since_s is None:\n",
+        UPSTREAM,
+    ),
+    Mutation(
+        "a dead connection costs its request",
+        POOL,
+        "            except UnreadRequestError:\n                pass\n",
+        "            except UnreadRequestError:\n                raise\n",
+        UPSTREAM,
+    ),
+    Mutation(
+        "an answer that breaks off counts as whole",
+        CONNECTION,
+        "        if error is None and answer.has_head and self._ends_with_connection:\n",
+        "        if error is None and answer.has_head:\n",
+        UPSTREAM,
+    ),
+    Mutation(
+        "bytes behind an answer begin the next one",
+        CONNECTION,
+        "        if self._answer is None or self._answer.is_complete:\n            self._is_sound = False\n",
+        "        if self._answer is None:\n            self._is_sound = False\n",
+        UPSTREAM,
+    ),
+    Mutation(
+        "a connection with an unread answer serves the next request",
+        CONNECTION,
+        "        if not (answer.is_complete and self.is_open",
+        "        if not (self.is_open",
+        UPSTREAM,
+    ),
+    Mutation(
+        "a worker is read from however slow the client",
+        ANSWER,
+        "        if self._is_full:\n            self._take = None\n            self._pause()\n",
+        "        if self._is_full:\n            self._take = None\n",
+        UPSTREAM,
+    ),
+    Mutation(
+        "any number of header lines is kept of an answer",
+        CONNECTION,
+        "        if len(self._headers) == MAX_HEADER_LINES or self._head_bytes > MAX_HEADER_BYTES:\n",
+        "        if self._head_bytes > 100 * MAX_HEADER_BYTES:\n",
+        UPSTREAM,
+    ),
+    Mutation(
+        "a length beside chunks passes",
+        DOOR_FILE,
+        '            if value.strip().lower() != b"chunked":\n',
+        '            if not value.strip().lower().startswith(b"chunked"):\n',
+        DOOR,
+    ),
+    Mutation(
+        "two hosts pass",
+        DOOR_FILE,
+        "    if hosts > 1 or (hosts == 0",
+        "    if (hosts == 0",
+        DOOR,
+    ),
+    Mutation(
+        "a head may be as long as it likes",
+        DOOR_FILE,
+        "        if len(self._headers) > MAX_HEADER_LINES or self._head_bytes > MAX_HEADER_BYTES:\n",
+        "        if self._head_bytes > 10_000 * MAX_HEADER_BYTES:\n",
+        DOOR,
+    ),
+    Mutation(
+        "requests that came together are answered as they come",
+        DOOR_FILE,
+        "        if self._calls and self._serving is None:\n            call, scope = self._calls[0]\n",
+        "        if self._calls and self._serving is None:\n            call, scope = self._calls[-1]\n",
+        DOOR,
+    ),
+    Mutation(
+        "a client that left is not noticed",
+        CALL,
+        "        if gone is not None and not self.is_ended:\n",
+        "        if gone is not None and self.is_ended:\n",
+        DOOR,
+    ),
+    Mutation(
+        "what is left of a body is read as the next request",
+        CALL,
+        "        if not self.is_received:\n            # What",
+        "        if self.is_gone:\n            # What",
+        DOOR,
+    ),
+    Mutation(
+        "the body of an offer to upgrade is taken for the other protocol",
+        DOOR_FILE,
+        "        if framing.has_body and self._parser.should_upgrade():\n",
+        "        if not framing.has_body and self._parser.should_upgrade():\n",
+        DOOR,
+    ),
+)
