@@ -8,13 +8,22 @@ import os
 from importlib import import_module
 from types import ModuleType
 
+import torch
 from torch import Tensor
 
 from kernels.errors import DeviceMismatch
 
 
 def implementation(op: str, *tensors: Tensor) -> ModuleType:
-    """The module that computes `op` for these tensors: `kernels.<op>.kernel` or `kernels.<op>.reference`."""
+    """The module that computes `op` for these tensors: `kernels.<op>.kernel` or `kernels.<op>.reference`.
+
+    Raises:
+        DeviceMismatch: They lie on a GPU that is not the current one, where Triton would launch.
+    """
+    for tensor in tensors:
+        if tensor.is_cuda and tensor.get_device() != torch.cuda.current_device():
+            current = torch.cuda.current_device()
+            raise DeviceMismatch(f"tensors on {tensor.device}, the current device is {current}: torch.cuda.set_device")
     return import_module(f"kernels.{op}.{'kernel' if runs_triton(*tensors) else 'reference'}")
 
 

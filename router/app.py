@@ -29,10 +29,15 @@ from router.config_check import check_policy, read_salt_secret
 from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
 from router.control.fleet_metrics import FleetCollector
+from router.control.keys_file import WatchedKeys, build_key_routes
 from router.control.load_metrics import LoadCollector
 from router.control.policy_routes import build_policy_routes
+from router.control.readiness import Readiness, build_readiness_routes
+from router.control.registrations import Registrations
 from router.control.reload import PolicyFile
 from router.control.routes import build_control_app
+from router.control.source_list import make_sources
+from router.control.worker_routes import build_worker_routes
 from router.events import EventFeed
 from router.fleet.agreement import Agreement
 from router.guard import Guard
@@ -82,6 +87,7 @@ class Router:
             on_reconnect=self._report_reconnect,
         )
         self.agreement = Agreement()
+        self.readiness = Readiness()
         self._loop: asyncio.AbstractEventLoop | None = None
         policy_path = None if config.policy.file is None else Path(config.policy.file)
         policy = config.policy if policy_path is None else check_policy(policy_path)
@@ -104,11 +110,14 @@ class Router:
         )
         self.policy_file = PolicyFile(policy_path, policy, self.placer.change_policy)
         self.control.include_router(build_policy_routes(self.policy_file))
+        self._add_routes(config)
         publish_page(self.control)
         self._tracing = make_tracing(config.tracing)
         self.admission = Admission(config.queue.to_settings(), self.metrics, clock)
         self._app = HotRoutes(self._proxy_parts(), self.control)
-        self.gate = _make_gate(config, self._app.is_client_path)
+        self.keys = _make_keys(config.access, self._take_keys)
+        self.control.include_router(build_key_routes(self.keys))
+        self.gate = _make_gate(config, self.keys.ring, self._app.is_client_path)
         self.guard = Guard(self._app, self.gate, self.metrics)
         self._serve_control = serve_asgi(self.control, config.limits.body_bytes)
         self._show_metrics()
@@ -123,7 +132,17 @@ class Router:
             clock=self._clock,
             tls=worker_tls,
             on_left=self.metrics.forget_ranks,
+            sources=make_sources(config.discovery),
         )
+
+    def _take_keys(self, ring: KeyRing) -> None:
+        self.gate.ring = ring
+        self.admission.rates.forget(frozenset(principal.name for principal in ring.principals()))
+
+    def _add_routes(self, config: FleetConfig) -> None:
+        self.control.include_router(build_readiness_routes(self.readiness, self.fleet.count_taking))
+        registrations = Registrations(config.registration, self.fleet.registry, self.fleet.apply)
+        self.control.include_router(build_worker_routes(self.fleet, registrations))
 
     def _show_metrics(self) -> None:
         """What the metrics page reads of the parts at each scrape."""
@@ -132,12 +151,13 @@ class Router:
         self.metrics.watch_agreement(self.agreement.find_all)
         self.metrics.watch_health(self.fleet.find_health)
         self.metrics.watch_parity(self.fleet.find_parity)
-        self.metrics.registry.register(FleetCollector(self.placer))
+        self.metrics.registry.register(FleetCollector(self.placer, self.fleet))
         self.metrics.registry.register(LoadCollector(self.placer, self._clock))
         self.metrics.registry.register(
             AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
         )
         self.metrics.queue_waiting.set_function(lambda: len(self.admission.queue))
+        self.metrics.keys_file_refused.set_function(lambda: float(self.keys.problem is not None))
         self.metrics.kept_states.set_function(lambda: len(self.placer.pins))
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
         self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes + self._app.held_bytes)
@@ -215,9 +235,11 @@ class Router:
         try:
             await self.fleet.start()
             await self.policy_file.start()
+            await self.keys.start()
             try:
                 yield
             finally:
+                await self.keys.stop()
                 await self.policy_file.stop()
                 await self.fleet.stop()
         finally:
@@ -229,11 +251,16 @@ class Router:
                 await asyncio.to_thread(self._tracing.close)
 
 
-def _make_gate(config: FleetConfig, is_client_path: Callable[[str], bool]) -> AccessGate:
+def _make_keys(access: AccessConfig, take: Callable[[KeyRing], None]) -> WatchedKeys:
+    path = None if access.keys_file is None else Path(access.keys_file)
+    return WatchedKeys(tuple(key.to_key() for key in access.keys), path, take)
+
+
+def _make_gate(config: FleetConfig, ring: KeyRing, is_client_path: Callable[[str], bool]) -> AccessGate:
     access = config.access
     without_keys = OPERATOR if not access.has_keys else ANONYMOUS if access.anonymous else None
     return AccessGate(
-        KeyRing(key.to_key() for key in access.keys),
+        ring,
         anonymous=without_keys,
         is_client_path=is_client_path,
         open_paths=access.open_paths,

@@ -201,14 +201,37 @@ def read_config(path: Path | None, flags: dict[str, Any], environment: Any) -> "
         ConfigError: It cannot be read or used.
     """
     from router.config import build_fleet_config, load_fleet_config  # noqa: PLC0415
-    from router.config_check import read_text, resolve_files  # noqa: PLC0415
+    from router.config_check import resolve_files  # noqa: PLC0415
     from router.config_sources import COMMAND_LINE  # noqa: PLC0415
+    from router.regular_file import read_once  # noqa: PLC0415
 
     if path is None:
         fleet = build_fleet_config({}, COMMAND_LINE, environment, flags)
     else:
-        fleet = load_fleet_config(read_text(path), str(path), environment, flags)
+        fleet = load_fleet_config(read_once(path), str(path), environment, flags)
     return resolve_files(fleet, path)
+
+
+@main.command()
+def doctor(  # noqa: PLR0917  (the command line is named, not positional)
+    config: Annotated[Path | None, typer.Option(help="fleet.yaml.")] = None,
+    workers: Annotated[list[str] | None, typer.Option(help="URL of a worker; may be repeated or a list.")] = None,
+    tokenizer: Annotated[str | None, typer.Option(help="Folder with tokenizer.json.")] = None,
+    limit_s: Annotated[float, typer.Option(min=0.1, max=300.0, help="Longest wait for each answer, seconds.")] = 5.0,
+    shows_all: Annotated[bool, typer.Option("--all", help="Show what is fine, too.")] = False,
+    is_strict: Annotated[bool, typer.Option("--strict", help="Warnings count like problems.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object on stdout.")] = False,
+) -> None:
+    """Reach every engine of a fleet, and say what is wrong and what to change."""
+    from router.doctor.command import run_doctor  # noqa: PLC0415  (heavy imports stay inside commands)
+    from router.errors import ConfigError  # noqa: PLC0415
+
+    try:
+        fleet = read_config(config, flags_to_values(None, None, workers or [], None, tokenizer), os.environ)
+    except ConfigError as error:
+        typer.echo(f"error: {error.message}", err=True)
+        raise typer.Exit(2) from None
+    raise typer.Exit(run_doctor(fleet, limit_s, shows_all=shows_all, is_strict=is_strict, as_json=as_json))
 
 
 @main.command("check-config")

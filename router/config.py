@@ -13,7 +13,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 
 from router.config_access import AccessConfig, is_loopback
 from router.config_breaker import BreakerConfig
-from router.config_discovery import DiscoveryConfig, RegistrationConfig
+from router.config_discovery import DiscoveryConfig, RegistrationConfig, ShutdownConfig
 from router.config_forward import ForwardConfig
 from router.config_model import ConfigModel, Count, Port, Seconds, SizeBytes, Text, describe_valid
 from router.config_policy import (
@@ -32,7 +32,7 @@ from router.config_retries import RetriesConfig
 from router.config_sources import apply_environment, apply_flags, find_origin, may_be_secret
 from router.config_tls import ServerTls, WorkerTls
 from router.config_watching import LogsConfig, TracingConfig
-from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig
+from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig, check_workers_differ
 from router.errors import ConfigError
 
 __all__ = [
@@ -178,6 +178,7 @@ class FleetConfig(ConfigModel):
     retries: RetriesConfig = RetriesConfig()
     probes: ProbesConfig = ProbesConfig()
     breaker: BreakerConfig = BreakerConfig()
+    shutdown: ShutdownConfig = ShutdownConfig()
     sessions: SessionsConfig = SessionsConfig()
     #: Limits on what workers may have at once; none by default.
     admission: Annotated[tuple[AdmissionLimit, ...], Field(max_length=1_000)] = ()
@@ -211,17 +212,7 @@ class FleetConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _workers_differ(self) -> Self:
-        for what, names in (
-            ("url", [worker.url.lower() for worker in self.workers]),
-            ("id", [worker.worker_id for worker in self.workers]),
-        ):
-            seen: dict[str, int] = {}
-            for place, name in enumerate(names):
-                first = seen.setdefault(name, place)
-                if first != place:
-                    problem = f"the same {what} as workers.{first}; each worker is listed once"
-                    context = {"key": f"workers.{place}.{what}", "value": name, "problem": problem}
-                    raise PydanticCustomError("duplicate_worker", "{problem}", context)
+        check_workers_differ(self.workers)
         return self
 
     @model_validator(mode="after")

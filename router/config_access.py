@@ -124,7 +124,7 @@ class AccessConfig(ConfigModel):
     #: keys such calls are of the tenant `anonymous`, for clients' paths only.
     anonymous: Annotated[bool, Field(strict=True)] = False
     #: Paths that need no key, each as it is spelled.
-    open_paths: Annotated[tuple[Text, ...], Field(max_length=100)] = ("/health",)
+    open_paths: Annotated[tuple[Text, ...], Field(max_length=100)] = ("/health", "/livez", "/readyz")
     #: Whether tenants share what engines have cached.
     isolation: Isolation = Isolation.TENANT
     #: What the salts of tenants are made from, at least 32 characters; equal on all routers of a fleet, or their

@@ -12,27 +12,19 @@ from pydantic import ValidationError
 
 from router.config import FleetConfig, WorkerConfig, build_fleet_config
 from router.config_access import MIN_SECRET_CHARS, AccessConfig, load_keys
+from router.config_discovery import load_workers
 from router.config_model import ConfigModel
-from router.config_policy import MAX_TEXT_CHARS, PolicyConfig, load_policy_config, parse_config_text
+from router.config_policy import PolicyConfig, load_policy_config, parse_config_text
 from router.errors import ConfigError
 from router.policy.catalogue import build_policies
+from router.regular_file import read_once, read_still
 from router.tls import ServerCertificate, make_worker_context
 
 Section = TypeVar("Section", bound=ConfigModel)
 
 
-def read_text(path: Path) -> str:
-    """A file's text.
-
-    Raises:
-        ConfigError: It cannot be read.
-    """
-    try:
-        with path.open(encoding="utf-8") as file:
-            return file.read(MAX_TEXT_CHARS + 1)
-    except (OSError, UnicodeDecodeError) as error:
-        problem = "is not UTF-8 text" if isinstance(error, UnicodeDecodeError) else f"cannot be read: {error.strerror}"
-        raise ConfigError(file_name=str(path), key_path="", value=None, problem=problem, shows_value=False) from error
+#: Keys by which a file is known for a fleet's.
+_FLEET_KEYS = frozenset({"workers", "discovery", "registration"})
 
 
 def check_policy(path: Path) -> PolicyConfig:
@@ -41,7 +33,7 @@ def check_policy(path: Path) -> PolicyConfig:
     Raises:
         ConfigError: It cannot.
     """
-    return check_policy_text(read_text(path), path)
+    return check_policy_text(read_still(path)[1], path)
 
 
 def check_policy_text(text: str, path: Path) -> PolicyConfig:
@@ -88,17 +80,47 @@ def resolve_files(fleet: FleetConfig, path: Path | None) -> FleetConfig:
     make_worker_context(worker_tls)
     workers = tuple(_read_key(_resolve(worker, base, ("api_key_file",))) for worker in fleet.workers)
     if access.keys_file is not None:
-        load_keys(read_text(Path(access.keys_file)), access.keys_file)
+        load_keys(read_once(Path(access.keys_file)), access.keys_file)
     read_salt_secret(access)
-    sections = {"listen": listen, "access": access, "worker_tls": worker_tls, "workers": workers}
+    discovery = fleet.discovery
+    if discovery.file is not None:
+        file = _resolve(discovery.file, base, ("path",))
+        check_workers_file(file.path)
+        discovery = discovery.model_copy(update={"file": file})
+    sections = {
+        "discovery": discovery,
+        "listen": listen,
+        "access": access,
+        "worker_tls": worker_tls,
+        "workers": workers,
+    }
     return fleet.model_copy(update=sections)
+
+
+def check_workers_file(name: str) -> tuple[WorkerConfig, ...]:
+    """The workers of a file that is read while the router runs, with the keys that their files hold.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
+    return check_workers_text(read_still(Path(name))[1], name)
+
+
+def check_workers_text(text: str, name: str) -> tuple[WorkerConfig, ...]:
+    """The same for a text that was read.
+
+    Raises:
+        ConfigError: It cannot be used.
+    """
+    base = Path(name).parent
+    return tuple(_read_key(_resolve(worker, base, ("api_key_file",))) for worker in load_workers(text, name))
 
 
 def _read_key(worker: WorkerConfig) -> WorkerConfig:
     """A worker with the key that its file holds."""
     if worker.api_key_file is None:
         return worker
-    key = read_text(Path(worker.api_key_file)).strip()
+    key = read_once(Path(worker.api_key_file)).strip()
     try:
         return WorkerConfig.model_validate(worker.model_dump(exclude={"api_key_file"}) | {"api_key": key})
     except ValidationError:
@@ -124,7 +146,7 @@ def read_salt_secret(access: AccessConfig) -> bytes | None:
         return access.salt_secret.get_secret_value().encode()
     if access.salt_secret_file is None:
         return None
-    secret = read_text(Path(access.salt_secret_file)).strip()
+    secret = read_once(Path(access.salt_secret_file)).strip()
     if len(secret) < MIN_SECRET_CHARS:
         problem = f"the secret in it has fewer than {MIN_SECRET_CHARS} characters"
         raise ConfigError(
@@ -139,8 +161,8 @@ def check_file(path: Path, environment: Mapping[str, str]) -> str:
     Raises:
         ConfigError: It cannot be used.
     """
-    data: Any = parse_config_text(read_text(path), str(path))
-    if isinstance(data, Mapping) and "workers" in data:
+    data: Any = parse_config_text(read_once(path), str(path))
+    if isinstance(data, Mapping) and not _FLEET_KEYS.isdisjoint(data):
         resolve_files(build_fleet_config(data, str(path), environment), path)
         return "fleet"
     check_policy(path)

@@ -1,13 +1,24 @@
 """The `discovery:` and `registration:` of the configuration: who else than `workers:` names workers. Declares only."""
 
+from collections.abc import Mapping
 from ipaddress import ip_network
 from typing import Annotated, Literal, Self
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
 from router.config_model import ConfigModel, Port, Seconds, Text
-from router.config_workers import CacheConfig, EventsConfig, EventsMode, WorkerConfig, find_url_problem
+from router.config_policy import describe_refusal, parse_config_text
+from router.config_sources import may_be_secret
+from router.config_workers import (
+    CacheConfig,
+    EventsConfig,
+    EventsMode,
+    WorkerConfig,
+    check_workers_differ,
+    find_url_problem,
+)
+from router.errors import ConfigError
 from router.fleet.role import Engine, Role
 
 Name = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9]([a-z0-9.\-]{0,251}[a-z0-9])?$")]
@@ -103,6 +114,50 @@ class DiscoveryConfig(ConfigModel):
                     {"key": f"kubernetes.{place}.service", "value": name, "problem": problem},
                 )  # fmt: skip
         return self
+
+
+class ShutdownConfig(ConfigModel):
+    """How a router ends at SIGTERM: not ready at once, then no new requests, then gone."""
+
+    #: Time for which it takes requests after `/readyz` said 503, so that balancers can notice; 5 s where left out and
+    #: somebody asked `/readyz` within the last minute, else none. SIGINT does not wait.
+    wait_s: Annotated[float, Field(strict=True, ge=0, le=3_600)] | None = None
+    #: Time for which running requests may go on after that.
+    grace_s: Seconds = 30.0
+
+
+class WorkersFile(ConfigModel):
+    """The whole of a file that `discovery.file` names."""
+
+    #: As `workers` of the fleet's file.
+    workers: Annotated[tuple[WorkerConfig, ...], Field(max_length=10_000)]
+
+    @model_validator(mode="after")
+    def _workers_differ(self) -> Self:
+        check_workers_differ(self.workers)
+        return self
+
+
+def load_workers(text: str, file_name: str) -> tuple[WorkerConfig, ...]:
+    """Parses such a file or refuses it whole.
+
+    Raises:
+        ConfigError: Names the file, key path, value and what would be valid.
+    """
+    data = parse_config_text(text, file_name)
+    if not isinstance(data, Mapping):
+        problem = "the top must be a mapping with the key workers"
+        raise ConfigError(file_name=file_name, key_path="", value=data, problem=problem)
+    try:
+        return WorkersFile.model_validate(data).workers
+    except ValidationError as error:
+        path, value, problem, shows_value = describe_refusal(error.errors(include_url=False)[0])
+        key_path = ".".join(path)
+        is_secret = may_be_secret(key_path)
+        raise ConfigError(
+            file_name=file_name, key_path=key_path, value=None if is_secret else value, problem=problem,
+            shows_value=shows_value and not is_secret,
+        ) from None  # fmt: skip
 
 
 class RegistrationConfig(ConfigModel):

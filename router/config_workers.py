@@ -1,6 +1,6 @@
 """The `workers:` of the configuration: addresses of engines, where their events come from, what their caches are."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import StrEnum
 from typing import Annotated, Self
 from urllib.parse import SplitResult, urlsplit
@@ -191,6 +191,21 @@ class WorkerConfig(ConfigModel):
     def worker_id(self) -> str:
         """`id`, or host and port of the URL."""
         return self.id or urlsplit(self.url).netloc
+
+
+def check_workers_differ(workers: Sequence[WorkerConfig]) -> None:
+    """Raise where two have the same URL or name, as pydantic's validators do."""
+    for what, names in (
+        ("url", [worker.url.lower() for worker in workers]),
+        ("id", [worker.worker_id for worker in workers]),
+    ):
+        seen: dict[str, int] = {}
+        for place, name in enumerate(names):
+            first = seen.setdefault(name, place)
+            if first != place:
+                problem = f"the same {what} as workers.{first}; each worker is listed once"
+                context = {"key": f"workers.{place}.{what}", "value": name, "problem": problem}
+                raise PydanticCustomError("duplicate_worker", "{problem}", context)
 
 
 def find_url_problem(url: str) -> str | None:

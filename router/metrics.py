@@ -117,6 +117,7 @@ class RouterMetrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
+        self._of_workers: list[tuple[Counter, tuple[str, ...]]] = []  # counters that name a worker, with their labels
         ended = self._counter("requests", "Requests ended, by outcome.", ("outcome",))
         #: Looked up once: a request costs no look at names.
         self.requests = {outcome: ended.labels(outcome.value) for outcome in RequestOutcome}
@@ -173,6 +174,11 @@ class RouterMetrics:
         self.queue_ends = {end: ends.labels(end.value) for end in QueueEnd}
         self.queue_waiting = Gauge(PREFIX + "queue_waiting", "Requests that wait now.", registry=self.registry)
         self.rate_limited = self._counter("rate_limited", "Requests over a limit of their key.", ("key", "limit"))
+        self.keys_file_refused = Gauge(
+            PREFIX + "keys_file_refused",
+            "1 while the file of keys as it stands is refused and older keys are in force.",
+            registry=self.registry,
+        )
 
     def of_rank(self, target: Target) -> "RankMetrics":
         """Counters of one rank, looked up once; the fleet bounds how many there are."""
@@ -195,9 +201,8 @@ class RouterMetrics:
         for target in targets:
             self._of_rank.pop(target, None)
             labels = dict(zip(RANK, rank_labels(target), strict=True))
-            for counter in (self.placements, self.prompt_tokens, self.predicted_cached, self.actual_cached):
-                counter.remove_by_labels(labels)
-            self.upstream_errors.remove_by_labels({"worker": target.worker})
+            for counter, names in self._of_workers:
+                counter.remove_by_labels(labels if "dp_rank" in names else {"worker": target.worker})
 
     def count_hits(self, target: Target, prompt_tokens: int | None, cached_tokens: int | None, tiers: Tiers) -> None:
         """What an engine told of its cache at the end of an answer; `tiers` are tokens on device, host and storage.
@@ -217,7 +222,10 @@ class RouterMetrics:
             counters.hits[tier].inc(tokens)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
-        return Counter(PREFIX + name, text, labels, registry=self.registry)
+        counter = Counter(PREFIX + name, text, labels, registry=self.registry)
+        if "worker" in labels:
+            self._of_workers.append((counter, labels))
+        return counter
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(PREFIX + name, text, buckets=buckets, registry=self.registry)

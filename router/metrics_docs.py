@@ -16,6 +16,7 @@ from router.admission.rates import RateReason
 from router.app import Router
 from router.collector import PauseLog
 from router.config import build_fleet_config
+from router.control.worker import Standing
 from router.fleet.agreement import Disagreement
 from router.fleet.breaker import BreakerState
 from router.metrics import PREFIX, QueueEnd, RequestOutcome, Tier
@@ -43,6 +44,8 @@ LABELS: dict[str, str] = {
     "end": ", ".join(f"`{word.value}`" for word in QueueEnd),
     "limit": ", ".join(f"`{word.value}`" for word in RateReason),
     "state": ", ".join(f"`{word.value}`" for word in BreakerState),
+    "standing": ", ".join(f"`{word.value}`" for word in Standing),
+    "source": "`config`, `file`, `api`, and each entry of `discovery.kubernetes`",
     "side": "`predicted`, `actual`",
     "result": "of shadow choices `agreed`, `differed`, `failed`, `skipped`; of files `taken`, `refused`",
     "parity": "`passed`, `failed`, `unknown`",

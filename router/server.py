@@ -6,15 +6,20 @@ worker was probed once and requests are taken.
 
 import gc
 import logging
+import math
+import signal
 import socket
 import ssl
 import sys
+import time
+from types import FrameType
 
 import uvicorn
 
 from router.app import Router
 from router.collector import IdleCollector, PauseLog, keep_for_good, leave_oldest_alone
 from router.config import FleetConfig
+from router.config_access import is_loopback
 from router.config_watching import LogFormat
 from router.errors import ConfigError
 from router.logs import set_up_logging
@@ -22,8 +27,7 @@ from router.open_files import reserve_files
 from router.proxy.door import make_door_class
 from router.tls import CertificateWatch, ServerCertificate
 
-#: How long running requests may take to end after a signal.
-GRACE_S = 30
+_log = logging.getLogger("dovecote.server")
 #: Connections that may wait to be accepted.
 BACKLOG = 2_048
 #: Longest that a thread keeps the interpreter from the event loop: long prompts are rendered in threads.
@@ -39,8 +43,12 @@ class _AnnouncingServer(uvicorn.Server):
         addresses: list[str],
         collector: IdleCollector,
         certificates: CertificateWatch | None,
+        router: Router,
     ) -> None:
         super().__init__(config)
+        self._router = router
+        #: When it stops listening; None before it was told to end.
+        self._ends_at_s: float | None = None
         self._addresses = addresses
         self._collector = collector
         self._certificates = certificates
@@ -48,7 +56,8 @@ class _AnnouncingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
         await super().startup(sockets)
-        if self.started:
+        # Told to end meanwhile, what was started is stopped in order, and nothing is announced.
+        if self.started and not self.should_exit:
             keep_for_good()
             leave_oldest_alone()
             self._collector.start()
@@ -57,6 +66,21 @@ class _AnnouncingServer(uvicorn.Server):
             for place, address in enumerate(self._addresses):
                 sys.stdout.write(f"{'admin' if place else 'listening'} on {address}\n")
             sys.stdout.flush()
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        """SIGTERM takes the router out of its balancers first; a second one, and SIGINT, end it now."""
+        if sig == signal.SIGTERM and self.started and self._ends_at_s is None:
+            wait_s = self._router.readiness.leave(self._router.config.shutdown.wait_s)
+            self._ends_at_s = time.monotonic() + wait_s
+            if wait_s:
+                self._captured_signals.append(sig)
+                return
+        super().handle_exit(sig, frame)
+
+    async def on_tick(self, counter: int) -> bool:
+        """See uvicorn: asked ten times a second whether to end."""
+        is_over = self._ends_at_s is not None and time.monotonic() >= self._ends_at_s
+        return await super().on_tick(counter) or is_over
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         """See uvicorn."""
@@ -72,6 +96,7 @@ def serve_router(config: FleetConfig, log_level: str) -> None:
     Raises:
         SystemExit: An address cannot be bound, a file of the configuration not be used, or the log level is none.
     """
+    signal.signal(signal.SIGTERM, _end_early)
     level = logging.getLevelNamesMapping().get(log_level.upper())
     if level is None:
         sys.exit(f"error: log level {log_level!r}; valid: debug, info, warning, error")
@@ -80,6 +105,9 @@ def serve_router(config: FleetConfig, log_level: str) -> None:
     sockets = [bind(config.listen.host, config.listen.port)]
     if config.listen.admin_port is not None:
         sockets.append(bind(config.listen.admin_host, config.listen.admin_port))
+    hosts = _find_hosts(config)
+    if not config.access.has_keys and not all(map(is_loopback, hosts)):
+        _log.warning("open_to_all hosts=%s effect='whoever reaches these may use and change everything'", hosts)
     try:
         reserve_files(config.limits.streams)
         router = Router(config)
@@ -96,8 +124,22 @@ def serve_router(config: FleetConfig, log_level: str) -> None:
         [name_address(listener, is_tls=certificate is not None) for listener in sockets],
         IdleCollector(router.count_running),
         None if certificate is None else CertificateWatch(certificate),
+        router,
     )
+    # uvicorn handles signals from here on, and ends by the one that came.
+    signal.signal(signal.SIGTERM, signal.SIG_DFL)
     server.run(sockets=sockets)
+
+
+def _end_early(_signal: int, _frame: FrameType | None) -> None:
+    """SIGTERM before the server handles it: nothing was served yet."""
+    sys.stderr.write("ended by SIGTERM before it served\n")
+    raise SystemExit(128 + signal.SIGTERM)
+
+
+def _find_hosts(config: FleetConfig) -> tuple[str, ...]:
+    listen = config.listen
+    return (listen.host,) if listen.admin_port is None else (listen.host, listen.admin_host)
 
 
 def name_address(listener: socket.socket, *, is_tls: bool) -> str:
@@ -137,7 +179,7 @@ def uvicorn_config(router: Router, log_level: str, tls: ssl.SSLContext | None = 
         date_header=False,
         proxy_headers=False,
         ws="none",
-        timeout_graceful_shutdown=GRACE_S,
+        timeout_graceful_shutdown=math.ceil(router.config.shutdown.grace_s),
         backlog=BACKLOG,
     )
     if tls is not None:

@@ -45,6 +45,11 @@ class KeyRing:
     def __len__(self) -> int:
         return self._size
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, KeyRing) and self._by_head == other._by_head
+
+    __hash__ = None  # type: ignore[assignment]  # compared, never a key itself
+
     def find(self, secret: bytes) -> Principal | None:
         """Whom a key stands for; None where it is not one of these."""
         digest = hashlib.sha256(secret).digest()

@@ -9,7 +9,7 @@ from prometheus_client.core import (
 )
 from prometheus_client.registry import Collector
 
-from router.control.reload import ReloadCounts
+from router.control.watched_file import ReloadCounts
 from router.metrics import PREFIX, histogram_family
 from router.placement.audit import Audit
 from router.placement.placer import Placer

@@ -38,6 +38,8 @@ _log = logging.getLogger("dovecote.control")
 _URGENT_PAUSE_S = 0.05
 #: How long the start waits for the first word of every source.
 FIRST_WORD_S = 5.0
+#: Pause after which a source that ended, which none should, is begun anew.
+RESTART_S = 5.0
 
 
 class FleetWatch:
@@ -97,7 +99,7 @@ class FleetWatch:
         self._looked: dict[WorkerId, asyncio.Event] = {}
         self._heard: dict[str, asyncio.Event] = {source.name: asyncio.Event() for source in sources}
         self._is_started = False
-        self.registry = Registry((CONFIG, FILE, *(s.name for s in sources if s.name not in {FILE, API}), API))
+        self.registry = Registry((CONFIG, FILE, *(s.name for s in sources if s.name != FILE), API))
         #: Every worker that is watched, those that leave included, in the order in which they came.
         self.workers: dict[WorkerId, Worker] = {}
         self.apply(Listed(CONFIG, tuple(map(Entry, config.workers))))
@@ -147,11 +149,13 @@ class FleetWatch:
             self.apply(word)
             self._heard[source.name].set()
 
-        try:
-            await source.run(report)
-        except Exception:  # noqa: BLE001
-            # The fleet as it is must outlive a defect in whoever tells of it.
-            _log.exception("source_failed source=%s", source.name)
+        while True:
+            try:
+                await source.run(report)
+            except Exception:  # noqa: BLE001
+                # The fleet as it is must outlive a defect in whoever tells of it.
+                _log.exception("source_failed source=%s", source.name)
+            await asyncio.sleep(RESTART_S)
 
     def apply(self, word: Word) -> None:
         """A source told something: do what follows.

@@ -13,10 +13,10 @@ from pathlib import Path
 from router.config import FleetConfig
 from router.control.engine_client import EngineClient
 from router.control.parity import Parity, probe_parity
-from router.control.reload import Mark, find_mark
 from router.control.worker import Worker
 from router.prompt import ModelPrompts, PromptCatalogue, Prompter
 from router.prompt.loading import load_prompter
+from router.regular_file import Mark, find_mark
 
 _log = logging.getLogger("dovecote.control")
 #: Files of a tokenizer folder that a prompter is made of.

@@ -15,8 +15,8 @@ from fastapi.responses import JSONResponse, Response
 from starlette.exceptions import HTTPException
 
 from router.access.principal import Principal, find_principal
+from router.control.describe import describe_fleet
 from router.control.fleet import FleetWatch
-from router.control.worker import Worker
 from router.errors import error_body
 from router.fleet.agreement import Disagreement
 from router.metrics import CONTENT_TYPE, RouterMetrics, StreamView
@@ -60,7 +60,7 @@ def build_control_app(
     app.add_exception_handler(HTTPException, _answer_http_error)
     app.add_exception_handler(RequestValidationError, _answer_bad_query)
     app.include_router(_decision_routes(placer, clock))
-    app.include_router(_fleet_routes(fleet, read_streams, read_inflight, read_agreement))
+    app.include_router(_fleet_routes(fleet, placer, clock, read_streams, read_inflight, read_agreement))
 
     @app.get("/metrics")
     async def read_metrics() -> Response:
@@ -108,8 +108,10 @@ def _tell(record: DecisionRecord, now_s: float) -> dict[str, Any]:
     return told
 
 
-def _fleet_routes(
+def _fleet_routes(  # noqa: PLR0917  (called once, in this order)
     fleet: FleetWatch,
+    placer: Placer,
+    clock: Callable[[], float],
     read_streams: Callable[[], Iterable[StreamView]],
     read_inflight: Callable[[], Mapping[Target, int]],
     read_agreement: Callable[[Target], Disagreement | None],
@@ -141,10 +143,10 @@ def _fleet_routes(
     @routes.get("/v1/workers")
     async def workers() -> JSONResponse:
         """Every worker and rank as the router sees it."""
-        streams = {view.target: view for view in read_streams()}
-        inflight = read_inflight()
-        listed = [_describe(worker, streams, inflight, read_agreement) for worker in fleet.workers.values()]
-        return JSONResponse({"workers": listed})
+        told = describe_fleet(
+            fleet, placer, read_streams(), inflight=read_inflight(), read_agreement=read_agreement, now_s=clock()
+        )
+        return JSONResponse(told)
 
     return routes
 
@@ -156,49 +158,6 @@ def _list_models(fleet: FleetWatch, principal: Principal) -> dict[str, dict[str,
     names = (name for worker in usable for rank in worker.to_rank_facts(fleet.model) for name in rank.models)
     head = {"object": "model", "created": 0, "owned_by": "dovecote"}
     return {name: {"id": name, **head, "parent": parents.get(name)} for name in names if principal.may_ask_for(name)}
-
-
-def _describe(
-    worker: Worker,
-    streams: Mapping[Target, StreamView],
-    inflight: Mapping[Target, int],
-    read_agreement: Callable[[Target], Disagreement | None],
-) -> dict[str, Any]:
-    facts = worker.facts
-    return {
-        "id": worker.id,
-        "url": worker.config.url,
-        "healthy": worker.is_usable,
-        "role": worker.role,
-        "engine": worker.engine,
-        "problem": worker.refused or worker.problem,
-        "models": [] if facts is None else list(facts.models),
-        "dp_size": None if facts is None else facts.dp_size,
-        "block_tokens": None if facts is None else facts.block_tokens,
-        "capacity_tokens": None if facts is None else facts.capacity_tokens,
-        "version": None if facts is None else facts.version,
-        "parity": worker.parity,
-        "cache_credit": worker.describe_credit(),
-        "no_cache_credit": worker.explain_no_credit(),
-        "ranks": [
-            _describe_rank(target, streams.get(target), inflight.get(target, 0), read_agreement(target))
-            for target in worker.targets
-        ],
-    }
-
-
-def _describe_rank(
-    target: Target, view: StreamView | None, inflight: int, disagreement: Disagreement | None
-) -> dict[str, Any]:
-    return {
-        "dp_rank": target.dp_rank,
-        "inflight_requests": inflight,
-        "trust": "lost" if view is None else view.trust.value,
-        "last_seq": None if view is None else view.last_seq,
-        "index_blocks": 0 if view is None else view.blocks,
-        "event_batches": 0 if view is None else view.batches,
-        "disagreement": None if disagreement is None else disagreement.value,
-    }
 
 
 def _error(status: int, message: str, *, param: str | None = None, code: str | None = None) -> JSONResponse:

@@ -1,5 +1,6 @@
 """One worker as the control plane knows it: configuration, facts, verdict. Pure."""
 
+from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -25,6 +26,23 @@ from wire.redis_entries import name_stream
 
 #: Hosts at which the router itself waits for the engine to connect.
 _BOUND_HOSTS = ("tcp://*:", "tcp://0.0.0.0:", "tcp://[::]:")
+
+
+class Standing(StrEnum):
+    """How a worker stands, the worst that holds."""
+
+    #: It gets requests.
+    READY = "ready"
+    #: Its source does not want it to get any.
+    NOT_READY = "not_ready"
+    #: It finishes what it has.
+    DRAINING = "draining"
+    #: The same, and leaves.
+    LEAVING = "leaving"
+    #: It lives, and what it says of itself cannot be used.
+    REFUSED = "refused"
+    #: It does not answer.
+    UNHEALTHY = "unhealthy"
 
 
 class Worker:
@@ -113,6 +131,18 @@ class Worker:
         """Its ranks, as far as it is known how many there are."""
         count = self.facts.dp_size if self.facts is not None else self.config.dp_size or 1
         return tuple(Target(self.id, rank) for rank in range(count))
+
+    def find_standing(self) -> Standing:
+        """How it stands."""
+        if not self.gate.healthy:
+            return Standing.UNHEALTHY
+        if not self.is_usable:
+            return Standing.REFUSED
+        if self.is_leaving:
+            return Standing.LEAVING
+        if self.is_draining:
+            return Standing.DRAINING
+        return Standing.READY if self.entry.ready else Standing.NOT_READY
 
     def serves(self, model: str, alias: str | None) -> bool:
         """Whether it serves a model; `alias` is the name of the whole fleet, by configuration."""

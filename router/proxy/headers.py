@@ -108,4 +108,7 @@ def text_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 def find_header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """First value of a line, None where there is none."""
-    return next((value for key, value in headers if key.lower() == name), None)
+    for key, value in headers:
+        if key == name or key.lower() == name:
+            return value
+    return None

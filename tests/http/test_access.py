@@ -4,9 +4,10 @@ import itertools
 import re
 
 import pytest
-from proxy_harness import CHAT, in_process, value
+from proxy_harness import CHAT, in_process, on_socket, value
 
 from router.access.keys import hash_key
+from router.config_access import AccessConfig
 
 KEYS = {role: f"{role}-{'k' * 40}" for role in ("client", "metrics", "admin")}
 ACCESS = {"keys": [{"name": role, "role": role, "hash": hash_key(key)} for role, key in KEYS.items()]}
@@ -19,9 +20,9 @@ def bearer(role):
     return {"authorization": f"Bearer {KEYS[role]}"}
 
 
-@pytest.fixture
-async def guarded(engine):
-    async with in_process([engine.url], access=ACCESS) as client:
+@pytest.fixture(params=[in_process, on_socket], ids=["asgi", "socket"])
+async def guarded(engine, request):
+    async with request.param([engine.url], access=ACCESS) as client:
         yield client
 
 
@@ -33,7 +34,7 @@ def every_path(router):
 
 
 async def test_G06_without_a_key_every_route_is_401_but_the_health_list(guarded, engine):
-    closed = [path for path in every_path(guarded.router) if path != "/health"]
+    closed = [path for path in every_path(guarded.router) if path not in AccessConfig().open_paths]
     assert len(closed) > 20
     for path, method in itertools.product(closed, ("GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT")):
         response = await guarded.request(method, path, json=CHAT if method == "POST" else None)

@@ -23,6 +23,7 @@ ELSEWHERE = {
     "breaker_openings": "tests/http/test_breakers.py",
     "clock_jumps": "tests/http/test_odd_worlds.py",
     "collector_pause_seconds": "tests/router/test_app.py",
+    "keys_file_refused": "tests/http/test_keys_file.py",
     "kept_states": "tests/http/test_kept_state.py",
     "policy_file_refused": "tests/http/test_policy_file.py",
     "policy_reloads": "tests/http/test_policy_file.py",
@@ -30,6 +31,7 @@ ELSEWHERE = {
     "prediction_disagreement": "tests/http/test_prediction_alarm.py",
     "prompt_cache_bytes": "tests/http/test_real_engines.py",
     "prompt_cache_tokens": "tests/http/test_real_engines.py",
+    "source_problem": "tests/http/test_workers_file.py",
     "retries": "tests/http/test_proxy_errors.py",
 }
 LOADS = {

@@ -8,7 +8,7 @@ SALTS = ("tests/router/access/test_salts.py", "tests/http/test_tenants.py")
 TENANTS = ("tests/http/test_tenants.py",)
 QUEUE = ("tests/models/test_admission_machine.py", "tests/router/admission/test_order.py")
 RATES = ("tests/router/admission/test_rates.py",)
-WAITING = ("tests/http/test_admission.py",)
+WAITING = ("tests/http/test_waiting_requests.py",)
 
 ACCESS = (
     Mutation(
@@ -189,8 +189,8 @@ ACCESS = (
     Mutation(
         "debts of tokens are forgiven",
         "router/admission/rates.py",
-        "            use.tokens.level -= tokens\n",
-        "            use.tokens.level = max(0.0, use.tokens.level - tokens)\n",
+        "max(self.level - amount, -float(MAX_DEBT_MINUTES * self.per_minute))",
+        "max(self.level - amount, 0.0)",
         RATES,
     ),
     Mutation(
@@ -220,5 +220,19 @@ ACCESS = (
         "            own[TRACEPARENT] = self.trace.traceparent\n",
         "            pass\n",
         ("tests/http/test_tracing.py",),
+    ),
+    Mutation(
+        "a removed key goes on to open",
+        "router/app.py",
+        "        self.gate.ring = ring\n",
+        "        pass\n",
+        ("tests/http/test_keys_file.py",),
+    ),
+    Mutation(
+        "a file of keys is taken in part",
+        "router/control/keys_file.py",
+        "            if len(set(words)) < len(words):\n",
+        "            if False:\n",
+        ("tests/http/test_keys_file.py",),
     ),
 )

@@ -17,6 +17,7 @@ from access_mutations import ACCESS
 from api_mutations import API
 from catalogue import NATIVE_CODE, PYTHON, Mutation
 from fleet_mutations import FLEET
+from kernel_mutations import KERNELS
 from leg_mutations import LEGS
 from placement_mutations import PLACEMENT
 from wire_mutations import WIRE
@@ -117,7 +118,7 @@ def try_all(folder: Path, mutations: Sequence[Mutation], *, is_native: bool) -> 
 
 def main(words: Sequence[str]) -> int:
     """Exit status."""
-    in_python = (*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API, *LEGS, *WIRE)
+    in_python = (*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API, *LEGS, *WIRE, *KERNELS)
     python, native = ([m for m in known if all(w in m.name for w in words)] for known in (in_python, NATIVE_CODE))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 
 from router.config_policy import PolicyConfig, load_policy_config
-from router.control.reload import MAX_READS, PolicyFile, read_still
+from router.control.reload import PolicyFile
 from router.errors import ConfigError
+from router.regular_file import MAX_READS, read_still
 
 GOOD = "weights: {wait: 2.0}"
 

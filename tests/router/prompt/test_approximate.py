@@ -1,5 +1,7 @@
 """Without a tokenizer the likely holder of a prompt's text is a guess that answers correct."""
 
+import tracemalloc
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -77,3 +79,26 @@ def test_memory_is_bounded_and_credit_never_above_the_prompt(answers):
         assert all(0 <= tokens < 1_000 for tokens in reuse.find_reuse(text, 1_000).values())
         reuse.learn(target, text, prompt_tokens=1_000, cached_tokens=cached_tokens)
         assert reuse.count_chunks() <= 20
+
+
+def test_G10_unique_prompts_without_end_take_no_more_than_the_cap_and_the_latest_survive():
+    """Prompts of 8k tokens, all different, far beyond what is kept: memory stands still once the cap is reached."""
+    reuse = admitted(max_chunks=8_192)
+
+    def send(first, last):
+        for number in range(first, last):
+            sent = chain(b"%d " % number * (32_768 // 7))
+            reuse.learn(A, sent, prompt_tokens=8_192, cached_tokens=0)
+        return sent
+
+    tracemalloc.start()
+    try:
+        send(100_000, 100_200)
+        full_bytes = tracemalloc.get_traced_memory()[0]
+        latest = send(200_000, 200_200)
+        assert tracemalloc.get_traced_memory()[0] <= 1.05 * full_bytes
+    finally:
+        tracemalloc.stop()
+    assert reuse.count_chunks() == 8_192
+    assert reuse.find_reuse(latest, 8_192)[A] > 8_000
+    assert reuse.find_reuse(chain(b"100000 " * (32_768 // 7)), 8_192)[A] == 0

@@ -1,0 +1,141 @@
+"""Keys read from a file: again whenever it changes, taken whole or refused whole (`watched_file`).
+
+A file that is refused changes nothing: the keys that were taken before go on, and log, metrics and `GET /v1/keys` say
+why. A key that is gone from the file opens nothing from then on; what it began before ends as it would have.
+"""
+
+import asyncio
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+
+from router.access import Key, KeyRing
+from router.config_access import load_keys
+from router.control.watched_file import POLL_S, SETTLE_S, ReloadCounts, WatchedFile
+from router.errors import ConfigError, error_body
+from router.regular_file import read_once
+
+
+class WatchedKeys:
+    """All keys of a router: those of its configuration, and those of a file where it names one.
+
+    Args:
+        own: Keys of the configuration itself.
+        path: The file; None without one.
+        apply: Takes all keys whenever they change.
+        poll_s: Seconds between two looks.
+        settle_s: Seconds for which a change must have stood still.
+
+    Raises:
+        ConfigError: The file cannot be used from the start.
+    """
+
+    def __init__(
+        self,
+        own: tuple[Key, ...],
+        path: Path | None,
+        apply: Callable[[KeyRing], None],
+        *,
+        poll_s: float = POLL_S,
+        settle_s: float = SETTLE_S,
+    ) -> None:
+        self._own = own
+        self._apply = apply
+        self._file: WatchedFile | None = None
+        self._task: asyncio.Task[None] | None = None
+        #: What is in force.
+        self.ring = KeyRing(own)
+        if path is not None:
+            self.ring = self._parse(read_once(path), path)
+            self._file = WatchedFile(path, self._read, what="keys", poll_s=poll_s, settle_s=settle_s)
+        self.counts = ReloadCounts() if self._file is None else self._file.counts
+
+    @property
+    def path(self) -> Path | None:
+        """The file."""
+        return None if self._file is None else self._file.path
+
+    @property
+    def problem(self) -> str | None:
+        """Why the file as it stands was refused; None where it was taken."""
+        return None if self._file is None else self._file.problem
+
+    async def start(self) -> None:
+        """Watch the file, and take SIGHUP as a wish to read it anew."""
+        if self._file is not None:
+            self._task = asyncio.create_task(self._file.watch())
+
+    async def stop(self) -> None:
+        """End the watch."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def look(self, *, is_asked: bool = False) -> bool:
+        """Read the file where it changed, or where that was asked for; whether its keys are in force."""
+        return self._file is not None and await self._file.look(is_asked=is_asked)
+
+    async def _read(self, text: str) -> None:
+        if self._file is None:
+            return
+        ring = self._parse(text, self._file.path)
+        if ring != self.ring:
+            self.ring = ring
+            self.counts.taken += 1
+            self._apply(ring)
+
+    def _parse(self, text: str, path: Path) -> KeyRing:
+        keys = (*self._own, *load_keys(text, str(path)))
+        for what, words in (
+            ("name", [key.principal.name for key in keys]),
+            ("key", [key.digest.hex() for key in keys]),
+        ):
+            if len(set(words)) < len(words):
+                problem = f"a {what} in it stands in access.keys as well"
+                raise ConfigError(file_name=str(path), key_path="keys", value=None, problem=problem, shows_value=False)
+        return KeyRing(keys)
+
+    def to_json(self) -> dict[str, Any]:
+        """Whom there are keys of, and what is wrong with the file; no key and no digest."""
+        return {
+            "file": None if self.path is None else str(self.path),
+            "problem": self.problem,
+            "taken": self.counts.taken,
+            "refused": self.counts.refused,
+            "keys": [
+                {
+                    "name": each.name,
+                    "tenant": each.tenant,
+                    "role": each.role.value,
+                    "trusted": each.is_trusted,
+                    "models": None if each.models is None else sorted(each.models),
+                }
+                for each in sorted(self.ring.principals(), key=lambda each: each.name)
+            ],
+        }
+
+
+def build_key_routes(keys: WatchedKeys) -> APIRouter:
+    """Routes about keys: whom there are some of, and their file read anew."""
+    routes = APIRouter()
+
+    @routes.get("/v1/keys")
+    async def tell() -> JSONResponse:
+        """Whom there are keys of; no key and no digest."""
+        return JSONResponse(keys.to_json())
+
+    @routes.post("/v1/keys/reload")
+    async def reload() -> JSONResponse:
+        """Read the file anew; 409 where there is none, 422 where it is refused and the old keys stay."""
+        if keys.path is None:
+            message = "all keys are part of the fleet's configuration; access.keys_file names a file of some"
+            return JSONResponse(error_body(message, "invalid_request_error", code="no_keys_file"), status_code=409)
+        if await keys.look(is_asked=True):
+            return JSONResponse(keys.to_json())
+        message = keys.problem or "the file was refused"
+        return JSONResponse(error_body(message, "invalid_request_error", code="keys_refused"), status_code=422)
+
+    return routes
