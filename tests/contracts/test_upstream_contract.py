@@ -471,7 +471,7 @@ async def test_C07_a_request_that_a_worker_may_have_begun_is_never_sent_again(up
     line.acknowledge()
     getattr(line, how)()
     with pytest.raises(UpstreamClosedError):
-        await task
+        await asyncio.wait_for(task, DEADLINE_S)
     assert worker.count == 1
 
 
@@ -483,7 +483,7 @@ async def test_C07_a_request_is_sent_again_once_only(upstream, worker):
     await line.read_request()
     line.end()
     with pytest.raises(UpstreamClosedError):
-        await task
+        await asyncio.wait_for(task, DEADLINE_S)
     assert worker.count == 2
 
 
@@ -494,7 +494,7 @@ async def test_C07_a_request_of_whose_answer_a_byte_came_is_not_sent_again(upstr
     await line.answer(b"H")
     line.reset()
     with pytest.raises(UpstreamClosedError):
-        await task
+        await asyncio.wait_for(task, DEADLINE_S)
     assert worker.count == 1
 
 
