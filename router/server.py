@@ -19,6 +19,7 @@ import uvicorn
 from router.app import Router
 from router.collector import IdleCollector, PauseLog, keep_for_good, leave_oldest_alone
 from router.config import FleetConfig
+from router.config_access import is_loopback
 from router.config_watching import LogFormat
 from router.errors import ConfigError
 from router.logs import set_up_logging
@@ -26,6 +27,7 @@ from router.open_files import reserve_files
 from router.proxy.door import make_door_class
 from router.tls import CertificateWatch, ServerCertificate
 
+_log = logging.getLogger("dovecote.server")
 #: Connections that may wait to be accepted.
 BACKLOG = 2_048
 #: Longest that a thread keeps the interpreter from the event loop: long prompts are rendered in threads.
@@ -103,6 +105,9 @@ def serve_router(config: FleetConfig, log_level: str) -> None:
     sockets = [bind(config.listen.host, config.listen.port)]
     if config.listen.admin_port is not None:
         sockets.append(bind(config.listen.admin_host, config.listen.admin_port))
+    hosts = _find_hosts(config)
+    if not config.access.has_keys and not all(map(is_loopback, hosts)):
+        _log.warning("open_to_all hosts=%s effect='whoever reaches these may use and change everything'", hosts)
     try:
         reserve_files(config.limits.streams)
         router = Router(config)
@@ -130,6 +135,11 @@ def _end_early(_signal: int, _frame: FrameType | None) -> None:
     """SIGTERM before the server handles it: nothing was served yet."""
     sys.stderr.write("ended by SIGTERM before it served\n")
     raise SystemExit(128 + signal.SIGTERM)
+
+
+def _find_hosts(config: FleetConfig) -> tuple[str, ...]:
+    listen = config.listen
+    return (listen.host,) if listen.admin_port is None else (listen.host, listen.admin_host)
 
 
 def name_address(listener: socket.socket, *, is_tls: bool) -> str:

@@ -183,16 +183,16 @@ def find_refusal(
         return RejectReason.ALL_UNHEALTHY
     if any(target in at_limit for target in available):
         return RejectReason.OVERLOADED
-    return _find_role_refusal(serving, arrival)
+    return _find_role_refusal(serving, arrival, barred)
 
 
-def _find_role_refusal(serving: Sequence[Rank], arrival: RequestArrived) -> RejectReason:
-    roles = {rank.facts.role for rank in serving if rank.facts.accepts_requests()}
-    if Role.AGGREGATED not in roles and not arrival.takes_pair:
+def _find_role_refusal(serving: Sequence[Rank], arrival: RequestArrived, barred: frozenset[Target]) -> RejectReason:
+    """Why what is left does not do: one leg of it is missing, or it takes no pair."""
+    if not arrival.takes_pair and all(rank.facts.role is not Role.AGGREGATED for rank in serving):
         return RejectReason.ONLY_PAIRS
-    if len(roles) == 1 and Role.AGGREGATED not in roles:
-        return RejectReason.NO_PARTNER
-    return RejectReason.NO_WORKER
+    gone = barred | arrival.excluded
+    left = {rank.facts.role for rank in serving if rank.facts.accepts_requests() and rank.facts.target not in gone}
+    return RejectReason.NO_PARTNER if len(left) == 1 and Role.AGGREGATED not in left else RejectReason.NO_WORKER
 
 
 def _find_pin_refusal(pin: Pin | None, at_limit: frozenset[Target]) -> RejectReason:

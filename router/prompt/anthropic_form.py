@@ -3,7 +3,7 @@
 vLLM and SGLang answer `/v1/messages` by turning it into a chat; they differ in how texts of a system prompt are joined,
 what becomes of a tool's result, and in which order things stand. Each way is a `MessagesForm`. What none of them is
 known to render (documents, results of server tools) is not converted.
-Source: vLLM's `entrypoints/anthropic/serving.py`, SGLang's `entrypoints/anthropic/`, both read in public.
+Source: vLLM's `entrypoints/anthropic/serving.py` (0.32), SGLang's `entrypoints/anthropic/`, both read in public.
 """
 
 import json
@@ -46,8 +46,7 @@ def convert_messages(system: object, messages: Iterable[object], form: MessagesF
         for turn in turns:
             if not isinstance(turn, Mapping):
                 return None
-            if turn.get("role") != "system" or form is MessagesForm.SGLANG:
-                made += _convert_turn(turn, form)
+            made += _convert_turn(turn, form)
     except _UnknownBlockError:
         return None
     return made
@@ -68,27 +67,26 @@ def convert_tools(tools: Iterable[object], form: MessagesForm) -> list[Message] 
             function["description"] = description
         is_typed = "type" in schema or form is not MessagesForm.VLLM
         function["parameters"] = schema if is_typed else {**schema, "type": "object"}
+        if form is MessagesForm.VLLM and tool.get("strict") is not None:
+            function["strict"] = tool["strict"]
         made.append({"type": "function", "function": function})
     return made
 
 
 def _convert_system(system: object, turns: Sequence[object], form: MessagesForm) -> list[Message]:
     """The first message, where there is one."""
-    inline = [turn for turn in turns if isinstance(turn, Mapping) and turn.get("role") == "system"]
-    if form is not MessagesForm.VLLM:
-        if inline and form is MessagesForm.SGLANG_ORDERED:
-            raise _UnknownBlockError  # whether it is moved to the head depends on the template
-        if isinstance(system, str):
-            is_there = bool(system if form is MessagesForm.SGLANG else system.strip())
-            return [{"role": "system", "content": system}] if is_there else []
-        texts = _read_texts(system)
-        return [{"role": "system", "content": "\n".join(texts)}] if texts else []
-    texts = [system] if isinstance(system, str) else _read_texts(system, leaves_out=_CHANGING_HEADER)
-    for turn in inline:
-        content = turn.get("content")
-        texts += [content] if isinstance(content, str) else _read_texts(content, leaves_out=_CHANGING_HEADER)
-    joined = "".join(texts)
-    return [{"role": "system", "content": joined}] if joined else []
+    has_inline = any(isinstance(turn, Mapping) and turn.get("role") == "system" for turn in turns)
+    if has_inline and form is not MessagesForm.SGLANG:
+        raise _UnknownBlockError  # whether it is moved to the head depends on the template
+    if form is MessagesForm.VLLM:
+        texts = [system] if isinstance(system, str) else _read_texts(system, leaves_out=_CHANGING_HEADER)
+        joined = "".join(texts)
+        return [{"role": "system", "content": joined}] if joined else []
+    if isinstance(system, str):
+        is_there = bool(system if form is MessagesForm.SGLANG else system.strip())
+        return [{"role": "system", "content": system}] if is_there else []
+    texts = _read_texts(system)
+    return [{"role": "system", "content": "\n".join(texts)}] if texts else []
 
 
 def _read_texts(blocks: object, *, leaves_out: str | None = None) -> list[str]:

@@ -23,7 +23,7 @@ INTERNAL_FIELDS = (
     "bootstrap_host", "bootstrap_port", "bootstrap_room", "bootstrap_pair_key", "decode_tp_size",
     "disagg_prefill_dp_rank", "kv_transfer_params", "kv_hints",
 )  # fmt: skip
-_ROUTERS_FIELDS = (*ROUTED_FIELDS, *INTERNAL_FIELDS)
+ROUTERS_FIELDS = (*ROUTED_FIELDS, *INTERNAL_FIELDS)
 #: Members whose contents engines take for members of their own: vLLM reads `kv_transfer_params` from `vllm_xargs` too.
 HOLDERS = ("vllm_xargs", "extra_args", "extra_body", "custom_params", "sampling_params", "nvext")
 #: Members that name a conversation, in any of the forms agents use; small ones only.
@@ -65,7 +65,7 @@ class RequestBody:
         self._members = decode_members(data) if known is None else known.decode(data, decode_members)
         if splice.has_repeated_names(data, self._members):
             raise RequestError("a member of the body stands twice")
-        self._has_routed_fields = not is_trusted and not self._members.keys().isdisjoint(_ROUTERS_FIELDS)
+        self._has_routed_fields = not is_trusted and not self._members.keys().isdisjoint(ROUTERS_FIELDS)
         if self._has_routed_fields:
             self._refuse_internal_fields()
         if not is_trusted and not self._members.keys().isdisjoint(HOLDERS):
@@ -74,8 +74,8 @@ class RequestBody:
         self.model: str | None = self._typed("model", str)
         #: Whether the answer is to be streamed.
         self.stream: bool = self._typed("stream", bool) or False
-        #: Salt that the router puts in the place of the client's; None where it does not, or nothing is generated.
-        self.salt = self._make_salt(salting) if salting is not None and self._shape.generates else None
+        #: Salt that the router puts in the place of the client's; None where it does not.
+        self.salt = None if salting is None else self._make_salt(salting)
         self.prompt_input = self._read_prompt()
 
     def _refuse_internal_fields(self) -> None:
@@ -92,7 +92,7 @@ class RequestBody:
 
     def _refuse_nested_fields(self) -> None:
         for holder in HOLDERS:
-            found = find_name(self.get(holder), _ROUTERS_FIELDS)
+            found = find_name(self.get(holder), ROUTERS_FIELDS)
             if found is not None:
                 raise RequestError(f"{found} is set by the router, not by clients", param=f"{holder}.{found}")
 
@@ -109,6 +109,15 @@ class RequestBody:
             return msgspec.json.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise RequestError(f"{name} cannot be read: {_words(error)}", param=name) from error
+
+    @property
+    def adapters(self) -> list[str]:
+        """Adapters that it names beside its model.
+
+        Raises:
+            RequestError: The member that names them is not what it should be.
+        """
+        return read_adapters(self.get("lora_path")) if "lora_path" in self._members else []
 
     @property
     def identity(self) -> dict[str, Any]:
@@ -208,7 +217,7 @@ class RequestBody:
         The received bytes, but for a client's own rank fields, which are cut, the salt of its tenant, and
         `stream_options.include_usage`, which a stream needs for its count of cached tokens.
         """
-        cuts = [name for name in _ROUTERS_FIELDS if name in self._members] if self._has_routed_fields else []
+        cuts = [name for name in ROUTERS_FIELDS if name in self._members] if self._has_routed_fields else []
         if not self._shape.forwards_model and "model" in self._members:
             cuts.append("model")
         asks = self.stream and self._shape.asks_for_usage and not self.wants_usage
@@ -312,6 +321,18 @@ def decode_members(data: bytes) -> dict[str, memoryview]:
     except RecursionError as error:
         raise RequestError("the body nests too deep") from error
     return {name: memoryview(raw) for name, raw in members.items()}
+
+
+def read_adapters(said: Any) -> list[str]:
+    """SGLang's `lora_path`: the name of an adapter, or one for each prompt, null where it is the plain model.
+
+    Raises:
+        RequestError: It is something else.
+    """
+    names = [each for each in (said if isinstance(said, list) else [said]) if each is not None]
+    if not all(isinstance(name, str) for name in names):
+        raise RequestError("lora_path must be str, or a list of them", param="lora_path")
+    return names
 
 
 def _words(error: BaseException) -> str:

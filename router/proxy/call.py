@@ -39,10 +39,9 @@ from router.proxy.error_form import encode_error_event, find_error_form
 from router.proxy.headers import Headers, HeadersTooLargeError, check_header_size, find_header, request_headers
 from router.proxy.inflate import CODINGS, MAX_MEMBERS, InflateProblem, inflate
 from router.proxy.interrupt import InterruptedExchange, Interruption
-from router.proxy.legs.aborts import abort_on_engine
-from router.proxy.legs.sending import Sending
+from router.proxy.legs.sending import Sending, abandon
 from router.proxy.ports import ProxyParts
-from router.proxy.refusal import MAX_NAME_CHARS
+from router.proxy.refusal import MAX_NAME_CHARS, hide_models
 from router.proxy.relay import Relay
 from router.proxy.sse import Usage
 from router.proxy.traced import end_trace, mark_place, trace_call
@@ -136,15 +135,16 @@ class Call:
         self.headers = [line for line in self.headers if line[0] != b"content-encoding"]
         return data
 
-    def check_allowed(self, model: str | None) -> None:
-        """Raise where the key is not for a model.
+    def check_allowed(self, *models: str | None) -> None:
+        """Raise where the key is not for a model, or an adapter.
 
         Raises:
             ModelForbiddenError: It is not.
         """
-        if self.principal.models is not None and (model is None or model not in self.principal.models):
-            asked = "a request that names no model" if model is None else repr(model[:MAX_NAME_CHARS])
-            raise ModelForbiddenError(f"the key is not for {asked}", param="model")
+        for model in () if self.principal.models is None else models:
+            if model is None or not self.principal.may_ask_for(model):
+                asked = "a request that names no model" if model is None else repr(model[:MAX_NAME_CHARS])
+                raise ModelForbiddenError(f"the key is not for {asked}", param="model")
 
     @property
     def salting(self) -> Callable[[str | None], str] | None:
@@ -165,11 +165,15 @@ class Call:
         return request_headers(self.headers, own)
 
     def forward_headers(self, target: Target) -> Headers:
-        """The same for the one whose answer the client gets; the answer will name it."""
+        """The same for the one whose answer the client gets."""
+        self.name_server(target)
+        return self.write_headers(target)
+
+    def name_server(self, target: Target) -> None:
+        """The client gets this rank's answer, which names it; what goes wrong from now on is its doing."""
         self.target = target
         rank = str(target.dp_rank).encode()
         self.own_headers |= {b"x-dovecote-worker": target.worker.encode(), b"x-dovecote-dp-rank": rank}
-        return self.write_headers(target)
 
     def find_facts(self, target: Target) -> RankFacts | None:
         """What is known of a rank; None where it left the fleet."""
@@ -266,6 +270,7 @@ class Call:
 
     async def _fail(self, error: DovecoteError, *, is_own_limit: bool = False) -> RequestOutcome:
         """Tell the client, in the form that what it already has allows."""
+        error = hide_models(error, self.principal)
         if not is_own_limit and not isinstance(error, UpstreamUnreachableError):
             self.tell_verdict(judge_error(error))
         outcome, count = _OUTCOMES.get(type(error), (Outcome.ERROR, RequestOutcome.ERROR))
@@ -291,16 +296,8 @@ class Call:
         elif self.relay.is_stream:
             await respond.send_end(self.client, encode_error_event(error, self._error_form))
 
-    def _abandon(self) -> None:
-        """Nobody waits for the answer any more; a pair tells its engines by itself."""
-        if self.target is not None and not self.legs:
-            parts = self.parts
-            key = parts.fleet.find_key(self.target.worker)
-            facts = self.find_facts(self.target)
-            abort_on_engine(parts.upstream, parts.sending.background, facts, self.engine_names, key)
-
     async def _stop(self, cause: Interruption) -> RequestOutcome:
-        self._abandon()
+        abandon(self)
         if cause is Interruption.TIMED_OUT:
             return await self._fail(UpstreamTimeoutError("the worker did not answer in time"))
         if cause is Interruption.TOO_LONG:

@@ -67,7 +67,8 @@ def convert(body: RequestBody, form: str | None, chats: KnownChats) -> PromptInp
     chat = None if tools is None else _convert_chat(body, form, chats)
     if tools is None or chat is None:
         return _without_chat(body, "conversion")
-    choice, reasoning = body.get("tool_choice"), body.get("reasoning")
+    choice = body.get("tool_choice")
+    reasoning = body.get("output_config" if body.api is Api.MESSAGES else "reasoning")
     more = {"reasoning_effort"} if isinstance(reasoning, dict) and reasoning.get("effort") is not None else set()
     is_named = body.api is Api.MESSAGES and isinstance(choice, dict)
     return msgspec.structs.replace(
@@ -104,10 +105,8 @@ def _convert_chat(body: RequestBody, form: str, chats: KnownChats) -> bytes | No
     found = chats.find(setting, member)
     if found is not None:
         known, appended = found
-        new = [] if appended is None else decode_list(appended, name)
-        if not any(isinstance(item, dict) and item.get("role") == "system" for item in new):
-            more = _convert_items(body, form, None, new)
-            return None if more is None else _go_on(body, setting, known, more, chats)
+        more = [] if appended is None else _convert_items(body, form, None, decode_list(appended, name))
+        return None if more is None else _go_on(body, setting, known, more, chats)
     made = _convert_items(body, form, body.get(lead_name), decode_list(member, name))
     if made is None:
         return None
@@ -154,8 +153,11 @@ def _convert_tools(body: RequestBody, form: str, chats: KnownChats) -> bytes | N
 
 def _find_obstacle(body: RequestBody) -> str | None:
     """Why the prompt is the engine's alone; None where it is not."""
-    if body.api is not Api.RESPONSE:
-        return None
+    if body.api is Api.MESSAGES:
+        thinking = body.get("thinking")
+        # Turned off in ways of each engine's own, which templates may show.
+        is_off = isinstance(thinking, dict) and thinking.get("type") == "disabled"
+        return "opaque_field" if is_off else None
     if body.get("previous_response_id") is not None:
         return "engine_state"
     return None if body.prompt_input.field_names.isdisjoint(_OPAQUE_RESPONSE_FIELDS) else "opaque_field"

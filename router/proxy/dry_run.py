@@ -6,6 +6,7 @@ preparing a prompt keeps of any.
 """
 
 import logging
+from functools import partial
 from typing import Annotated, Any
 from urllib.parse import parse_qsl
 
@@ -91,11 +92,14 @@ async def _explain(parts: ProxyParts, headers: Headers, data: bytes, query: byte
     if "prompt_tokens" in names:
         arrival = _read_counts(data).to_arrival(parts.clock())
         return {"dry_run": True, "decision": parts.placer.explain(arrival).to_json()}
-    api = _find_api(names, query)
-    body = RequestBody(data, api=api)
+    said = dict(parse_qsl(query.decode("latin-1")))
+    api, tenant = _find_api(names, said.get("path")), said.get("tenant", "")
+    # Whose request it would be: its prompts and sessions are looked for where that tenant's are.
+    salting = partial(parts.tenancy.make_salt, tenant) if parts.tenancy.isolates(tenant) else None
+    body = RequestBody(data, api=api, salting=salting)
     check_bounds(body, parts.limits.bounds)
     check_model(parts, body.model, is_needed=SHAPES[api].needs_model)
-    asked = await prepare(parts, body, headers, read_request_id(headers) or DRY_RUN)
+    asked = await prepare(parts, body, headers, read_request_id(headers) or DRY_RUN, tenant)
     source = asked.session_source
     if asked.session is None:
         session = parts.fingerprints.find(asked.prompt.head_hashes, asked.prompt.prompt_tokens)
@@ -112,9 +116,8 @@ async def _explain(parts: ProxyParts, headers: Headers, data: bytes, query: byte
     }
 
 
-def _find_api(names: Any, query: bytes) -> Api:
+def _find_api(names: Any, said: str | None) -> Api:
     """The path that a body would be sent to: as the query says, else told by the member that makes its prompt."""
-    said = dict(parse_qsl(query.decode("latin-1"))).get("path")
     if said is not None:
         if said not in PATHS:
             raise RequestError(f"path is no API that is placed; valid: {', '.join(sorted(PATHS))}", param="path")

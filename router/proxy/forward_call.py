@@ -11,8 +11,9 @@ import msgspec
 from router.config_forward import find_path_problem, is_below
 from router.errors import RequestError
 from router.metrics import RequestOutcome
+from router.proxy import splice
 from router.proxy.asked import check_model
-from router.proxy.body import INTERNAL_FIELDS, ROUTED_FIELDS
+from router.proxy.body import HOLDERS, ROUTERS_FIELDS, decode_members, find_name, read_adapters
 from router.proxy.bystander import Bystander
 from router.proxy.call import Call
 from router.proxy.headers import find_header
@@ -21,6 +22,8 @@ from router.proxy.kept_calls import carry, limit
 from router.proxy.token_calls import open_somewhere
 from router.proxy.usable import UsableRanks
 
+#: Members that are looked at.
+_READ = ("model", "lora_path", *HOLDERS, *ROUTERS_FIELDS)
 METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
 
 
@@ -32,8 +35,10 @@ def is_forwarded(path: str, prefixes: tuple[str, ...]) -> bool:
 async def forward(call: Call, ranks: UsableRanks) -> RequestOutcome:
     """Serve it; see `Call.run` for what is raised."""
     data = await call.read_body()
-    model = _read_model(call, data)
-    call.check_allowed(model)
+    fields = _read_fields(call, data)
+    said = fields.get("model")
+    model = said if isinstance(said, str) and said else None
+    call.check_allowed(model, *read_adapters(fields.get("lora_path")))
     if model is not None:
         check_model(call.parts, model)
     async with ExchangeWatch(call.client) as watch:
@@ -43,23 +48,40 @@ async def forward(call: Call, ranks: UsableRanks) -> RequestOutcome:
     return call.judge(relayed.status, relayed.outcome)
 
 
-def _read_model(call: Call, data: bytes) -> str | None:
-    """The model that a JSON body names; None for other bodies.
+def _read_fields(call: Call, data: bytes) -> dict[str, Any]:
+    """Members of a JSON body that say where it may go; none for other bodies.
 
     Raises:
-        RequestError: It sets what is the router's.
+        RequestError: It sets what is the router's, or a member twice.
     """
-    content_type = find_header(call.headers, b"content-type") or b""
-    if not data or not content_type.lower().startswith(b"application/json"):
-        return None
+    if not is_json(find_header(call.headers, b"content-type")):
+        return {}
     try:
-        fields: Any = msgspec.json.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return None  # the worker's to refuse
-    if not isinstance(fields, dict):
-        return None
-    for name in (*INTERNAL_FIELDS, *ROUTED_FIELDS):
+        members = decode_members(data)
+    except RequestError:
+        return {}  # the worker's to refuse
+    if splice.has_repeated_names(data, members):
+        # Whichever of them counts here, the worker's parser may take the other one.
+        raise RequestError("a member of the body stands twice")
+    fields = {name: _decode(name, members[name]) for name in _READ if name in members}
+    for name in ROUTERS_FIELDS:
         if fields.get(name) is not None:
             raise RequestError(f"{name} is set by the router, not by clients", param=name)
-    model = fields.get("model")
-    return model if isinstance(model, str) and model else None
+    for holder in HOLDERS:
+        found = find_name(fields.get(holder), ROUTERS_FIELDS)
+        if found is not None:
+            raise RequestError(f"{found} is set by the router, not by clients", param=f"{holder}.{found}")
+    return fields
+
+
+def _decode(name: str, raw: memoryview) -> Any:
+    try:
+        return msgspec.json.decode(raw)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RequestError(f"{name} cannot be read", param=name) from error
+
+
+def is_json(content_type: bytes | None) -> bool:
+    """Whether a worker may read a body as JSON; one of which nothing is said is read so by some."""
+    kind = (content_type or b"").partition(b";")[0].strip().lower()
+    return not kind or kind.endswith((b"/json", b"+json"))

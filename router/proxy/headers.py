@@ -2,7 +2,7 @@
 
 Hop-by-hop lines stay on their hop, lengths are the router's to say, and a client cannot name a rank or reach
 into an engine's internals: those lines are the router's alone.
-Source: RFC 9110 section 7.6.1; reference/sglang.md 2.3 for the engines' override lines.
+Source: RFC 9110 section 7.6.1; SGLang `srt/entrypoints/request_headers.py` for its override lines.
 """
 
 from collections.abc import Iterable, Mapping
@@ -108,4 +108,7 @@ def text_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 def find_header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
     """First value of a line, None where there is none."""
-    return next((value for key, value in headers if key.lower() == name), None)
+    for key, value in headers:
+        if key == name or key.lower() == name:
+            return value
+    return None

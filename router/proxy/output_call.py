@@ -74,7 +74,7 @@ class OutputCall:
 
     async def _ask(self, body: RequestBody) -> Asked:
         check_bounds(body, self._parts.limits.bounds)
-        self._call.check_allowed(body.model)
+        self._call.check_allowed(body.model, *body.adapters)
         check_model(self._parts, body.model, is_needed=SHAPES[self._api].needs_model)
         started_s = self._parts.clock()
         asked = await prepare(self._parts, body, self._call.headers, self._call.request_id, self._call.tenant)
@@ -86,8 +86,8 @@ class OutputCall:
 
     async def _exchange(self, attempt: Attempt, expected: Expected, forwarded: bytes, watch: ExchangeWatch) -> Relayed:
         limits = self._parts.limits
-        watch.limit_whole(limits.request_s)
         watch.limit(limits.first_byte_s)
+        watch.limit_whole(limits.request_s)
         exchange = await self._call.open_placed(attempt, forwarded)
         try:
             self._call.relay = relay = Relay(

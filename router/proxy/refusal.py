@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 
+from router.access import Principal
 from router.errors import (
     AllUnhealthyError,
     DovecoteError,
@@ -88,6 +89,13 @@ def unknown_model(model: str | None, parts: ProxyParts) -> UnknownModelError:
     more = f" and {len(served) - MAX_NAMED_MODELS} more" if len(served) > MAX_NAMED_MODELS else ""
     asked = repr(model if model is None else model[:MAX_NAME_CHARS])
     return UnknownModelError(f"the model {asked} does not exist; served here: {named}{more}", param="model")
+
+
+def hide_models(error: DovecoteError, principal: Principal) -> DovecoteError:
+    """The error as a key may see it: one that is for some models only is not told what others there are."""
+    if principal.models is None or not isinstance(error, UnknownModelError):
+        return error
+    return UnknownModelError("nobody serves that model now; GET /v1/models lists those served", param="model")
 
 
 def _count(parts: ProxyParts) -> str:

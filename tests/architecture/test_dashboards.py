@@ -101,6 +101,6 @@ def test_panels_have_their_own_ids_places_and_words(path):
 
 def test_alerts_name_values_that_the_labels_can_have():
     text = RULES.read_text()
-    page_words = {"exact", "unexplained", "error", "timed_out", "worker_lost", "rejected"}
+    page_words = {"exact", "unexplained", "error", "timed_out", "worker_lost", "rejected", "ready"}
     quoted = {word for group in re.findall(r'\w+=~?"([^"]+)"', text) for word in group.split("|")}
     assert quoted == page_words

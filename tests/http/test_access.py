@@ -4,7 +4,7 @@ import itertools
 import re
 
 import pytest
-from proxy_harness import CHAT, in_process, value
+from proxy_harness import CHAT, in_process, on_socket, value
 
 from router.access.keys import hash_key
 from router.config_access import AccessConfig
@@ -20,9 +20,9 @@ def bearer(role):
     return {"authorization": f"Bearer {KEYS[role]}"}
 
 
-@pytest.fixture
-async def guarded(engine):
-    async with in_process([engine.url], access=ACCESS) as client:
+@pytest.fixture(params=[in_process, on_socket], ids=["asgi", "socket"])
+async def guarded(engine, request):
+    async with request.param([engine.url], access=ACCESS) as client:
         yield client
 
 

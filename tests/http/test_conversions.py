@@ -62,3 +62,17 @@ async def test_the_conversion_in_use_is_the_one_whose_lengths_are_the_engines(fo
         # Lengths of a chat that is none of those: after each was tried nothing is known, and nothing is claimed.
         uncredited = value(client.router, "uncredited_prompts_total", reason="conversion")
         assert uncredited == (2 if form is None else 0)
+
+
+async def test_what_changes_a_prompt_in_an_engines_own_way_earns_no_exact_credit():
+    async with (
+        running(CountingEngine(MessagesForm.VLLM)) as engine,
+        in_process([engine.url], tokenizer={"path": str(TOY)}) as client,
+    ):
+        for fields, reason in (
+            ({"thinking": {"type": "disabled"}}, "opaque_field"),
+            ({"messages": [{"role": "user", "content": [{"type": "document"}]}]}, "conversion"),
+            ({"thinking": {"type": "enabled", "budget_tokens": 5}}, None),
+        ):
+            told = (await client.post("/v1/explain", params={"path": "/v1/messages"}, json=MESSAGES | fields)).json()
+            assert told["uncredited"] == reason

@@ -19,7 +19,7 @@ def count_traces(client):
     router = client.router
     parts = router._app._parts
     placer = router.placer
-    skipped = ("_created ", "prompt_cache_", "process_", "python_")
+    skipped = ("_created ", "prompt_cache_", "process_", "python_", "_waiting_seconds", "_report_age_seconds")
     page = [
         line for line in router.metrics.to_text().decode().splitlines() if not any(word in line for word in skipped)
     ]

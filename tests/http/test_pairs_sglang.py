@@ -99,6 +99,7 @@ async def test_C01_a_prefill_that_refuses_is_the_answer_and_frees_the_decode_eng
         response = await client.chat(stream=stream)
         assert response.status_code == failing
         assert response.json()["error"]["message"] == "no room"
+        assert response.headers["x-dovecote-worker"] == "w0"
         await eventually(pair.decode.saw_disconnect.is_set)
         await eventually(lambda: pair.decode.aborted)
         assert value(client.router, "upstream_errors_total", worker="w1", reason="status_5xx") == 0
@@ -302,3 +303,5 @@ async def test_a_fleet_without_one_leg_says_which_is_missing(make_pair):
         response = await client.chat()
         assert response.status_code == 503
         assert "none of the other" in response.json()["error"]["message"]
+        (worker,) = (await client.get("/v1/workers")).json()["workers"]
+        assert (worker["role"], worker["engine"]) == ("prefill", "sglang")

@@ -160,7 +160,13 @@ async def test_prefixes_that_would_open_too_much_are_refused(engine, prefix):
 
 async def test_G03_fields_of_the_router_do_not_pass_below_a_prefix(engine):
     async with in_process([engine.url], forward={"prefixes": ["/v1/audio"]}) as client:
-        response = await client.post("/v1/audio/speech", json={"kv_transfer_params": {}})
+        for fields in ({"kv_transfer_params": {}}, {"sampling_params": [{"n": 1}, {"bootstrap_host": "x"}]}):
+            for kind in ("application/json", "APPLICATION/JSON; charset=utf-8", "application/x+json", "text/json", ""):
+                headers = {"content-type": kind} if kind else {}
+                response = await client.post("/v1/audio/speech", content=json.dumps(fields), headers=headers)
+                assert response.status_code == 400
+        twice = b'{"model": "nope", "model": "toy"}'
+        response = await client.post("/v1/audio/speech", content=twice, headers={"content-type": "application/json"})
         assert response.status_code == 400
         assert (await client.post("/v1/audio/speech", json={"model": "nope"})).status_code == 404
         assert (await client.post("/v1/audio/speech", json={"model": "toy"})).status_code == 200

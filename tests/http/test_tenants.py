@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 
 import pytest
 from aiohttp import web
+from api_engine import ApiEngine
 from fake_engine import USAGE, WHOLE, FakeEngine, running
 from keeping_engine import KeepingEngine
 from proxy_harness import CHAT, in_process
@@ -79,6 +80,27 @@ async def test_G05_affinity_and_answers_give_another_tenant_no_signal():
             shown = {line for line in answer.headers if line.startswith("x-dovecote")}
             assert shown == {"x-dovecote-worker", "x-dovecote-dp-rank"}
         assert seen == [(False, False), (True, True), (False, False), (True, True)]
+
+
+async def test_a_dry_run_is_for_the_tenant_that_it_names():
+    """An admin sees the decision that the tenant's request would get, and without a name nothing that others have."""
+
+    async def uncached(_engine, _request, _body):
+        usage = USAGE | {"prompt_tokens": 1_700, "prompt_tokens_details": {"cached_tokens": 0}}
+        return web.json_response(WHOLE | {"usage": usage})
+
+    engine = FakeEngine()
+    engine.script = uncached
+    async with fleet_of([engine]) as client:
+        body = CHAT | {"messages": [{"role": "user", "content": LONG}], "session_id": "s"}
+        await client.post("/v1/chat/completions", json=body, headers=by("a"))
+        seen = {}
+        for tenant in ("a", "b", None):
+            query = {} if tenant is None else {"tenant": tenant}
+            told = await client.post("/v1/explain", json=body, headers=by("ops"), params=query)
+            decision = told.json()["decision"]
+            seen[tenant] = decision["session"], decision["predicted_cached_tokens"] > 0
+        assert seen == {"a": ("a/s", True), "b": ("b/s", False), None: ("s", False)}
 
 
 async def test_what_is_no_salt_is_400(tenants, engine):
@@ -199,6 +221,46 @@ async def test_a_key_is_for_its_models(engine):
         assert opened.status_code == 403
         listed = [(await client.get("/v1/models", headers=by(name))).json()["data"] for name in ("a", "b2")]
         assert [[model["id"] for model in models] for models in listed] == [["toy", "secret-model"], ["toy"]]
+
+
+async def test_a_key_for_one_model_learns_of_no_other_where_its_own_is_away(engine):
+    engine.models, engine.server_info = ["secret-model"], {}
+    async with in_process([engine.url], access=ACCESS) as client:
+        for path, body in (("/v1/chat/completions", CHAT), ("/tokenize", {"model": "toy", "prompt": "x"})):
+            response = await client.post(path, json=body, headers=by("b2"))
+            assert (response.status_code, response.json()["error"]["code"]) == (404, "model_not_found")
+            assert "secret-model" not in response.text
+            assert "secret-model" in (await client.post(path, json=body, headers=by("a"))).text
+
+
+@pytest.mark.parametrize("adapters", ["other", ["other"], [None, "other"], ["toy", "other"]])
+async def test_an_adapter_beside_the_model_is_a_model_that_the_key_must_be_for(engine, adapters):
+    async with in_process([engine.url], access=ACCESS, forward={"prefixes": ["/v1/audio"]}) as client:
+        for path in ("/v1/chat/completions", "/v1/audio/x"):
+            body = CHAT | {"lora_path": adapters}
+            refused = await client.post(path, json=body, headers=by("b2"))
+            assert (refused.status_code, refused.json()["error"]["code"]) == (403, "model_forbidden")
+            wrong = await client.post(path, json=CHAT | {"lora_path": [5]}, headers=by("b2"))
+            assert wrong.status_code == 400
+        assert engine.requests == []
+        assert (await client.post("/v1/chat/completions", json=body, headers=by("b"))).status_code == 200
+        plain = await client.post("/v1/chat/completions", json=CHAT | {"lora_path": ["toy", None]}, headers=by("b2"))
+        assert plain.status_code == 200
+
+
+async def test_G05_what_is_pooled_is_salted_too():
+    async with running(ApiEngine()) as engine, in_process([engine.url], access=ACCESS) as client:
+        for path, fields in (
+            ("/v1/embeddings", {"input": "a"}),
+            ("/rerank", {"query": "a", "documents": ["b"]}),
+            ("/v1/score", {"text_1": "a", "text_2": "b"}),
+            ("/classify", {"input": "a"}),
+        ):
+            body = {"model": "toy"} | fields
+            await client.post(path, json=body, headers=by("a"))
+            assert engine.body() == {"cache_salt": SALT["a"]} | body
+            await client.post(path, json=body | {"cache_salt": SALT["b"]}, headers=by("a"))
+            assert engine.body()["cache_salt"] not in SALT.values()
 
 
 async def test_a_key_has_a_limit_of_its_own_on_bodies(tenants):

@@ -13,21 +13,23 @@ import time
 import aiohttp
 import pytest
 import yaml
-from test_live_vllm import VLLM, WORDS, Replica, free_port, until
+from test_live_vllm import VLLM, WORDS, Replica, until
 
 from simulator.demo.processes import Children
+from tests.ports import take_port
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
 CONNECTOR = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
-HANDOFF_S, PREFILL_S = 15.0, 60.0
+#: On a busy machine this pair's hand-over itself takes 20 s now and then, with the router or without.
+HANDOFF_S, PREFILL_S = 45.0, 60.0
 STREAMS = 12
 
 
 def make_engine(scripts, model, log):
     environment = {
         "UCX_TLS": "tcp,sm,self", "UCX_NET_DEVICES": "lo", "VLLM_NIXL_SIDE_CHANNEL_HOST": "127.0.0.1",
-        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(free_port()),
+        "VLLM_NIXL_SIDE_CHANNEL_PORT": str(take_port(run=4)),
     }  # fmt: skip
     options = ("--kv-transfer-config", json.dumps(CONNECTOR), "--enable-prompt-tokens-details")
     return Replica(scripts, model, log, options=options, environment=environment)
@@ -136,7 +138,7 @@ async def leave(http, url, engines):
             async def runs():
                 return await count_open(http, engines[1]) > 0
 
-            await until(runs, "the decode engine has the request", 20.0)
+            await until(runs, "the decode engine has the request", HANDOFF_S)
             call.cancel()
             await asyncio.gather(call, return_exceptions=True)
         left_at = time.monotonic()
@@ -150,10 +152,14 @@ async def leave(http, url, engines):
 
 async def kill_prefill(http, url, prefill):
     """Every request under way ends whole or with a clear error within the limits, and later ones say what is wrong."""
-    calls = [asyncio.create_task(read_stream(http, url, body_of(100 + n, max_tokens=400))) for n in range(STREAMS)]
-    await asyncio.sleep(0.3)
-    prefill.kill()
-    killed_at = time.monotonic()
+    async with http.post(f"{url}/v1/chat/completions", json=body_of(99, stream=True, max_tokens=600)) as generating:
+        await generating.content.readany()
+        calls = [asyncio.create_task(read_stream(http, url, body_of(100 + n, max_tokens=400))) for n in range(STREAMS)]
+        await asyncio.sleep(0.3)
+        prefill.kill()
+        killed_at = time.monotonic()
+        # What generates has what it needs.
+        assert (await generating.text()).rstrip().endswith("[DONE]")
     answers = await asyncio.gather(*calls)
     took_s = time.monotonic() - killed_at
     assert took_s < HANDOFF_S + 10.0

@@ -7,7 +7,6 @@ Run by `make test-live`; needs vLLM as `real_engine/README.md` of the shared mat
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import time
 from collections import Counter
@@ -18,6 +17,7 @@ import pytest
 import yaml
 
 from simulator.demo.processes import Children
+from tests.ports import take_ports
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
 
@@ -29,19 +29,6 @@ WORDS = (
 )
 #: Share of the answers that may be raced, and so say nothing.
 EXCLUDED_RATIO = 0.05
-
-
-def free_port(span=1):
-    """A port with `span - 1` free ones behind it, all below the range of outgoing connections' usual start."""
-    while True:
-        with socket.create_server(("127.0.0.1", 0)) as one:
-            port = one.getsockname()[1]
-        try:
-            for offset in range(1, span):
-                socket.create_server(("127.0.0.1", port + offset)).close()
-        except OSError:
-            continue
-        return port
 
 
 async def until(condition, what, deadline_s=240.0):
@@ -58,7 +45,7 @@ class Replica:
     def __init__(self, scripts, model, log, *, options=(), environment=None):
         self.scripts, self.model, self.log = scripts, model, log
         self.options, self.environment = options, environment or {}
-        self.port, self.event_port, self.replay_port = free_port(), free_port(), free_port()
+        self.port, self.event_port, self.replay_port = take_ports(3)
         self.url = f"http://127.0.0.1:{self.port}"
 
     def start(self):

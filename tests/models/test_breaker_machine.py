@@ -103,6 +103,9 @@ class BreakersMachine(RuleBasedStateMachine):
 
     @rule(request=st.sampled_from(REQUESTS), rank=st.sampled_from(TARGETS))
     def a_request_begins(self, request, rank):
+        self.begin(request, rank)
+
+    def begin(self, request, rank):
         if request in self.running or rank in self.breakers.find_barred(self.now_s):
             return
         self.running[request] = rank
@@ -118,6 +121,16 @@ class BreakersMachine(RuleBasedStateMachine):
         self.breakers.end(request)
         if verdict is not None and not is_judged_first:
             self.breakers.judge(target, verdict, self.now_s)
+
+    @rule(rank=st.sampled_from(TARGETS))
+    def a_rank_fails_until_it_is_out(self, rank):
+        for _ in range(SETTINGS.failures):
+            self.breakers.judge(rank, Verdict.FAILED, self.now_s)
+
+    @rule(rank=st.sampled_from(TARGETS), request=st.sampled_from(REQUESTS))
+    def a_rank_that_is_out_is_tried_after_its_time(self, rank, request):
+        self.now_s += SETTINGS.max_open_s
+        self.begin(request, rank)
 
     @rule(worker=st.sampled_from(["a", "b"]))
     def a_probe_goes_well(self, worker):

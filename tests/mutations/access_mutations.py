@@ -8,7 +8,7 @@ SALTS = ("tests/router/access/test_salts.py", "tests/http/test_tenants.py")
 TENANTS = ("tests/http/test_tenants.py",)
 QUEUE = ("tests/models/test_admission_machine.py", "tests/router/admission/test_order.py")
 RATES = ("tests/router/admission/test_rates.py",)
-WAITING = ("tests/http/test_admission.py",)
+WAITING = ("tests/http/test_waiting_requests.py",)
 
 ACCESS = (
     Mutation(
@@ -105,8 +105,8 @@ ACCESS = (
     Mutation(
         "a key is for every model",
         "router/proxy/call.py",
-        "        if self.principal.models is not None and (",
-        "        if False and (",
+        "        for model in () if self.principal.models is None else models:\n",
+        "        for model in ():\n",
         TENANTS,
     ),
     Mutation(

@@ -131,13 +131,6 @@ API = (
         CHATS,
     ),
     Mutation(
-        "a system turn in the middle stays there",
-        "router/proxy/converted.py",
-        'item.get("role") == "system" for item in new',
-        'item.get("role") == "none" for item in new',
-        CHATS,
-    ),
-    Mutation(
         "chats of all systems are one",
         "router/proxy/converted.py",
         'b"" if lead is None else lead)',

@@ -1,4 +1,4 @@
-"""Ways to break what keeps a fleet usable: breakers."""
+"""Ways to break what keeps a fleet usable: breakers, and who belongs to it."""
 
 from catalogue import Mutation
 
@@ -7,6 +7,11 @@ FAILING = ("tests/router/placement/test_failing_ranks.py",)
 BREAKER = "router/fleet/breaker.py"
 BREAKERS = "router/placement/breakers.py"
 ELIGIBLE = "router/placement/eligible.py"
+REGISTRY_TESTS = ("tests/router/control/test_registry.py", "tests/models/test_registry_machine.py")
+CHANGES = ("tests/http/test_fleet_changes.py",)
+ALLOWED = ("tests/router/control/test_allow_list.py",)
+REGISTRATION = ("tests/http/test_registration.py",)
+KUBERNETES = ("tests/http/test_kubernetes.py",)
 
 FLEET = (
     Mutation(
@@ -78,5 +83,124 @@ FLEET = (
         "is_cut or (home is not None and home.target in doubted)",
         "is_cut",
         FAILING,
+    ),
+    Mutation(
+        "a list only adds",
+        "router/control/registry.py",
+        "            told = {entry.worker: entry for entry in word.entries}\n",
+        "            told = told | {entry.worker: entry for entry in word.entries}\n",
+        REGISTRY_TESTS,
+    ),
+    Mutation(
+        "one URL may be two workers",
+        "router/control/registry.py",
+        "(owner := owners.get(entry.address)) is not None",
+        "(owner := owners.get(entry.worker)) is not None",
+        REGISTRY_TESTS,
+    ),
+    Mutation(
+        "a worker that drains gets new requests",
+        "router/control/worker.py",
+        "                draining=self.is_draining,\n",
+        "",
+        CHANGES,
+    ),
+    Mutation(
+        "a worker that is gone does not finish what it has",
+        "router/control/fleet.py",
+        "self._client is None or not worker.is_usable or self._is_idle(worker)",
+        "True",
+        CHANGES,
+    ),
+    Mutation(
+        "the watch of a worker that left goes on",
+        "router/control/fleet.py",
+        "            task.cancel()\n            self._ending.add(task)\n",
+        "            self._ending.add(task)\n",
+        CHANGES,
+    ),
+    Mutation(
+        "counters of workers that left stay",
+        "router/control/fleet.py",
+        "        self._on_left(worker.targets)\n",
+        "",
+        CHANGES,
+    ),
+    Mutation(
+        "models that nobody serves stay known",
+        "router/control/prompt_roll.py",
+        "        self._prompts.keep_only(served)\n",
+        "",
+        CHANGES,
+    ),
+    Mutation(
+        "a form that nobody goes by is kept",
+        "router/control/prompt_roll.py",
+        "tries_all=not goes_by_it",
+        "tries_all=False",
+        ("tests/http/test_prompts_that_change.py",),
+    ),
+    Mutation(
+        "a wide network lets loopback and metadata in",
+        "router/control/allow_list.py",
+        "address in network and _lets_in(network, special)",
+        "address in network",
+        ALLOWED,
+    ),
+    Mutation(
+        "only the first address of a name is looked at",
+        "router/control/allow_list.py",
+        "        for text in addresses:\n",
+        "        for text in addresses[:1]:\n",
+        ALLOWED,
+    ),
+    Mutation(
+        "an address in the clothes of IPv6 is another one",
+        "router/control/allow_list.py",
+        "    return inner or address\n",
+        "    return address\n",
+        ALLOWED,
+    ),
+    Mutation(
+        "a name is resolved again for every connection",
+        "router/control/registrations.py",
+        '        if parts.scheme == "https":\n',
+        "        if parts.scheme:\n",
+        REGISTRATION,
+    ),
+    Mutation(
+        "whoever reaches a router without keys registers workers",
+        "router/control/worker_routes.py",
+        "find_principal(request.scope) is OPERATOR",
+        "find_principal(request.scope) is None",
+        REGISTRATION,
+    ),
+    Mutation(
+        "a registered worker names event sockets anywhere",
+        "router/control/worker.py",
+        "not self.entry.is_guest or host ==",
+        "True or host ==",
+        REGISTRATION,
+    ),
+    Mutation(
+        "after 410 the watch goes on",
+        "router/control/kubernetes.py",
+        "                if seen is Seen.GONE:\n                    return False\n",
+        "                if seen is Seen.GONE:\n                    return True\n",
+        KUBERNETES,
+    ),
+    Mutation(
+        "an endpoint that terminates is like any other",
+        "router/control/endpoint_slices.py",
+        "bool(conditions.terminating))",
+        "False)",
+        KUBERNETES,
+    ),
+    Mutation(
+        "a router that is told to end stays ready",
+        "router/control/readiness.py",
+        "        return not self.is_leaving\n",
+        "        return True\n",
+        ("tests/http/test_shutdown.py",),
     ),
 )

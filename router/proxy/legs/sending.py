@@ -3,7 +3,7 @@
 Nobody can have begun where a connection did not come about. Of two legs that wait for each other the one that was sent
 cannot have begun either: it is aborted, and the pair is chosen anew with a new room. Where the prefill leg is done,
 only a rank to generate is chosen anew. Everything else that goes wrong is told to the client.
-Source: known-faults C01, C19.
+Source: docs/faults.md C01, C19.
 """
 
 import asyncio
@@ -102,7 +102,7 @@ class Sending:
 
     async def _send_whole(self, target: Target) -> Exchange:
         call = self.call
-        call.legs = ()
+        call.legs, self.attempt.on_output = (), None
         facts = call.find_facts(target)
         name = make_engine_name()
         named = [] if self.is_named else name_headers(facts, call.path, name)
@@ -123,7 +123,7 @@ class Sending:
         pair = PairExchange(legs, legs.order, self.parts.limits, is_stream=self.attempt.asked.is_stream)
         self.attempt.on_output = pair.see_output
         call.legs = tuple(legs.targets.values())
-        call.forward_headers(place.target)
+        call.name_server(place.target)
         decision = await pair.open()
         target = legs.targets[decision.leg]
         if isinstance(decision, Retry):
@@ -137,6 +137,14 @@ class Sending:
         if exchange.status in FULL_STATUSES:
             call.tell_verdict(Verdict.FULL, retry_after_s=read_retry_after_s(exchange.headers))
         return exchange
+
+
+def abandon(call: "Call") -> None:
+    """Nobody waits for an answer any more: its engine is told. A pair tells both of its engines by itself."""
+    if call.target is not None and not call.legs:
+        key = call.parts.fleet.find_key(call.target.worker)
+        facts, background = call.find_facts(call.target), call.parts.sending.background
+        abort_on_engine(call.parts.upstream, background, facts, call.engine_names, key)
 
 
 class _RefusedError(Exception):
@@ -223,7 +231,7 @@ class _LegSender:
 
     def blame(self, leg: Leg) -> None:
         """See `PairEdge`."""
-        self._call.target = self.targets[leg]
+        self._call.name_server(self.targets[leg])
 
     def hold(self, task: "asyncio.Task[None]") -> None:
         """See `PairEdge`."""

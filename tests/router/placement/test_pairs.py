@@ -4,9 +4,10 @@ from collections import Counter
 
 import pytest
 
+from router.fleet.breaker import Verdict
 from router.fleet.role import Engine, Role
 from router.placement.instructions import RejectReason
-from router.placement.stimuli import FleetChanged, Outcome, PrefillEnded, RequestArrived
+from router.placement.stimuli import FleetChanged, Outcome, PrefillEnded, RequestArrived, TargetJudged
 from wire.ids import RequestId, SessionId, Target, WorkerId
 
 POLICIES = ("cache_affinity", "round_robin", "random", "least_load", "session_hash", "power_of_two", "overlap_linear")
@@ -216,3 +217,11 @@ def test_the_decision_shows_every_pair_with_its_terms(make_pairs):
     pairs = {(each["prefill"]["worker"], each["target"]["worker"]) for each in told["candidates"]}
     assert pairs == {(p.worker, d.worker) for p in PREFILLS for d in DECODES}
     assert {"wait", "reuse", "transfer", "decode"} <= set(told["candidates"][0]["terms"])
+
+
+def test_a_leg_whose_ranks_all_fail_is_what_is_missing(make_pairs):
+    world = make_pairs()
+    for target in PREFILLS:
+        for _ in range(20):
+            world.placer.handle(TargetJudged(now_s=0.0, target=target, verdict=Verdict.FAILED))
+    assert world.arrive("r1").reason is RejectReason.NO_PARTNER

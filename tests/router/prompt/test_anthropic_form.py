@@ -46,9 +46,9 @@ def test_a_header_that_changes_with_every_request_is_left_out_where_the_engine_d
     assert convert_messages(blocks, [], SGLANG)[0]["content"].startswith("x-anthropic")
 
 
-def test_a_system_turn_among_the_messages_goes_to_the_head_in_vllm_and_stays_in_sglang():
+def test_a_system_turn_among_the_messages_stays_in_sglang_and_is_the_templates_to_place_in_others():
     turns = [{"role": "user", "content": "a"}, {"role": "system", "content": "later"}]
-    assert convert_messages("s", turns, VLLM)[0] == {"role": "system", "content": "slater"}
+    assert convert_messages("s", turns, VLLM) is None
     assert convert_messages("s", turns, SGLANG)[2] == {"role": "system", "content": "later"}
     assert convert_messages("s", turns, ORDERED) is None
 
@@ -110,6 +110,7 @@ def test_definitions_of_tools_are_those_of_a_chat():
     function = {"name": "f", "parameters": {"properties": {}, "type": "object"}}
     assert convert_tools(tools, VLLM) == [{"type": "function", "function": function}]
     assert convert_tools(tools, SGLANG)[0]["function"]["description"] == ""
+    assert convert_tools([tools[0] | {"strict": True}], VLLM)[0]["function"]["strict"] is True
     assert convert_tools([{"type": "web_search_20250305", "name": "web_search"}], VLLM) is None
     assert convert_tools([{"name": "f", "input_schema": {}, "defer_loading": True}], VLLM) is None
 
