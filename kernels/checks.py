@@ -25,14 +25,6 @@ def check_pools(key_pool: Tensor, value_pool: Tensor, *, page_tokens: int | None
         raise ShapeMismatch("the pools must be contiguous")
 
 
-def check_heads(name: str, rows: Tensor, pool: Tensor) -> None:
-    """Raise unless `rows` is [tokens, heads, head_dim] with the pool's head_dim and dtype."""
-    if rows.dim() != 3 or rows.shape[2] != pool.shape[3]:
-        raise ShapeMismatch(f"{name} {tuple(rows.shape)}, head_dim of the pool is {pool.shape[3]}")
-    if rows.dtype != pool.dtype:
-        raise DtypeMismatch(f"{name} is {rows.dtype}, the pool {pool.dtype}")
-
-
 def check_groups(queries: Tensor, pool: Tensor) -> None:
     """Raise unless query heads share the pool's key heads evenly."""
     if pool.shape[2] == 0 or queries.shape[1] % pool.shape[2]:

@@ -2,13 +2,19 @@
 
     DovecoteError                     500 internal_error
     ├── ConfigError                   (stops the process; never reaches a client)
+    ├── ContradictionError            500 config_contradiction  of a worker; seen in `/v1/workers` only
     ├── IllegalTransitionError        500 internal_error       our bug: state, stimulus and history told
     ├── RequestError                  400 invalid_request
+    │   ├── BadHttpError              400 invalid_http         the connection is closed
     │   ├── UnknownModelError         404 model_not_found
     │   ├── BodyTooLargeError         413 body_too_large
     │   ├── DuplicateRequestError     409 duplicate_request
     │   ├── UnknownStateError         404 state_not_found
     │   └── LostStateError            410 state_lost
+    ├── AbortedError                  409 request_aborted
+    ├── HeadersTooLargeError          431 headers_too_large
+    ├── UnsupportedEncodingError      415 unsupported_encoding
+    ├── WrongMethodError              405 method_not_allowed
     ├── AccessError                   401 invalid_key
     │   ├── MissingKeyError           401 missing_key
     │   └── ForbiddenError            403 forbidden
@@ -19,14 +25,20 @@
     │   ├── OverloadedError           503 overloaded
     │   ├── QueueFullError            503 queue_full
     │   ├── QueueTimeoutError         503 queue_timeout
-    │   └── PinnedElsewhereError      503 pinned_unavailable
+    │   ├── PinnedElsewhereError      503 pinned_unavailable
+    │   └── OutOfSocketsError         503 out_of_sockets
     └── UpstreamError                 502 upstream_error
         ├── UpstreamUnreachableError  502 upstream_unreachable
         ├── UpstreamClosedError       502 upstream_closed
-        └── UpstreamTimeoutError      504 upstream_timeout
+        │   └── UnreadRequestError    502 upstream_closed      sent again, mostly
+        ├── UpstreamTimeoutError      504 upstream_timeout
+        ├── GarbledAnswerError        502 upstream_garbled
+        ├── NoTransferError           502 no_kv_transfer_params
+        └── PrefillError              502 prefill_failed
 
-Expected outcomes (no worker, cold prefix) are values inside the router; they become exceptions only at its edge. The
-bodies have the form of the OpenAI API: `{"error": {"message", "type", "param", "code"}}`.
+Those that one part alone raises are defined there. Expected outcomes (no worker, cold prefix) are values inside the
+router; they become exceptions only at its edge. The bodies have the form of the OpenAI API:
+`{"error": {"message", "type", "param", "code"}}`.
 """
 
 import copyreg

@@ -49,6 +49,33 @@ def read_still(path: Path) -> tuple[Mark, str]:
     raise make_error(path, "is being written")
 
 
+def read_bytes(path: Path, limit_bytes: int) -> bytes:
+    """The bytes of a regular file.
+
+    Raises:
+        ValueError: It cannot be read, is no regular file, is too large, or changes meanwhile.
+    """
+    try:
+        with open(path, "rb", opener=_open) as file:
+            before = os.fstat(file.fileno())
+            if not stat.S_ISREG(before.st_mode):
+                raise ValueError("not a regular file")
+            if before.st_size > limit_bytes:
+                raise ValueError(f"{before.st_size:,} bytes, more than {limit_bytes:,}")
+            data = file.read(limit_bytes + 1)
+            after = os.fstat(file.fileno())
+    except OSError as error:
+        raise ValueError(f"cannot be read: {error.strerror or error}") from error
+    if len(data) != before.st_size or after.st_mtime_ns != before.st_mtime_ns:
+        raise ValueError("changed while it was read")
+    return data
+
+
+def _open(path: str, flags: int) -> int:
+    # Opening a pipe would wait for a writer.
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def _read(path: Path) -> tuple[Mark, str, Mark | None]:
     # A pipe would keep the reader waiting for ever, and a device give no end.
     number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from router.config_tls import ServerTls, WorkerTls
 from router.errors import ConfigError
+from router.regular_file import Mark, find_mark, read_bytes
 
 _log = logging.getLogger("dovecote.tls")
 #: Seconds between two looks at the files of a certificate.
@@ -52,10 +53,10 @@ class ServerCertificate:
         self._marks = marks
         return True
 
-    def _find_marks(self) -> tuple[int, ...]:
+    def _find_marks(self) -> tuple[Mark | None, ...]:
         """Tell one state of the files from another."""
         files = (self._config.cert_file, self._config.key_file, self._config.client_ca_file)
-        return tuple(_find_mark(name) for name in files if name is not None)
+        return tuple(find_mark(Path(name)) for name in files if name is not None)
 
     def _load(self) -> None:
         config = self._config
@@ -100,13 +101,6 @@ class CertificateWatch:
             if error.message != self._problem:
                 _log.error("certificate_refused reason=%r effect='the old one stays'", error.message)
             self._problem = error.message
-
-
-def _find_mark(name: str) -> int:
-    try:
-        return Path(name).stat().st_mtime_ns
-    except OSError:
-        return 0
 
 
 def make_worker_context(config: WorkerTls) -> ssl.SSLContext:
@@ -162,20 +156,15 @@ def load_authorities(context: ssl.SSLContext, key_path: str, name: str) -> None:
 
 
 def read_file(key_path: str, name: str) -> bytes:
-    """The bytes of a small file.
+    """The bytes of a small regular file.
 
     Raises:
-        ConfigError: It cannot be read, or is a large one.
+        ConfigError: It cannot be read, or is none.
     """
     try:
-        with Path(name).open("rb") as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except (OSError, ValueError) as error:
-        reason = error.strerror if isinstance(error, OSError) else str(error)
-        raise _refuse(key_path, name, f"cannot be read: {reason}") from error
-    if len(data) > MAX_FILE_BYTES:
-        raise _refuse(key_path, name, f"is longer than {MAX_FILE_BYTES} bytes")
-    return data
+        return read_bytes(Path(name), MAX_FILE_BYTES)
+    except ValueError as error:
+        raise _refuse(key_path, name, str(error)) from error
 
 
 def _explain(error: Exception, cert_file: str, key: bytes, password: str | None) -> str:

@@ -2,7 +2,7 @@
 
 JSON values of another process come in, sockets of ranks come out. Unknown keys are ignored, odd values are absent,
 and nothing here raises.
-Source: reference/sglang.md 1.9, reference/vllm.md 14.
+Source: `kv_events` in the `/server_info` of SGLang; `/kv_event_sources` of vLLM.
 """
 
 from typing import Any

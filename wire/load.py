@@ -2,7 +2,7 @@
 
 SGLang's `/v1/loads` (both ways) and the messages of its load socket, vLLM's `/metrics` and `/load` come in;
 `LoadReport` values come out.
-Source: reference/sglang.md 2.4, reference/vllm.md "HTTP behaviour".
+Source: `/v1/loads` and the load socket of SGLang; `/metrics` and `/load` of vLLM.
 """
 
 import math

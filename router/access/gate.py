@@ -3,7 +3,7 @@
 A path is open, a client's, the metrics page, or an admin's; what is not known to be one of the first three is the
 last, whatever its spelling, so that a route that somebody adds is closed until it is opened. Where callers without a
 key are let in, one with an unknown key is such a caller: clients of OpenAI's kind always send some word.
-Source: known-faults G06.
+Source: docs/faults.md G06.
 """
 
 from collections.abc import Callable, Iterable

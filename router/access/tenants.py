@@ -4,7 +4,7 @@ A prompt's salt is an HMAC over the tenant and what its client said as `cache_sa
 client can make namespaces inside its own tenant, and reach none of another one, whatever it sends. The salt itself is
 no secret of much worth (engines publish it in their events), and yet cannot be chosen: what a client sends only ever
 goes into the HMAC.
-Source: known-faults G05.
+Source: docs/faults.md G05.
 """
 
 import hmac

@@ -2,7 +2,7 @@
 
 Nothing is allowed that is not listed. Addresses of this machine, of its link and of clouds' metadata services are
 allowed only where they themselves are listed, or a network within theirs: no wide network and no name lets them in.
-Source: known-faults G02.
+Source: docs/faults.md G02.
 """
 
 from collections.abc import Iterable, Sequence

@@ -2,7 +2,8 @@
 
 Holds every slice by name, as listed and as changed by watch events; a new list replaces all of it, so that what went
 while nobody watched is gone too. An endpoint that terminates is drained, one that is not ready gets nothing.
-Source: https://kubernetes.io/docs/reference/kubernetes-api/service-resources/endpoint-slice-v1/, known-faults D04-D06.
+Source: https://kubernetes.io/docs/reference/kubernetes-api/service-resources/endpoint-slice-v1/;
+docs/faults.md D04-D06.
 """
 
 from collections.abc import Iterable

@@ -3,7 +3,7 @@
 SGLang's `/server_info` (with its `kv_events` block), vLLM's `/kv_event_sources`, and `/v1/models` of both come in
 as JSON; `WorkerFacts` comes out. Unknown keys are ignored, odd values are absent, and nothing here raises but for
 a contradiction with the configuration.
-Source: reference/sglang.md 1.9, reference/vllm.md 14.
+Source: `kv_events` in the `/server_info` of SGLang; `/kv_event_sources` of vLLM.
 """
 
 from typing import Any

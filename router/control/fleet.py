@@ -2,7 +2,7 @@
 
 Sources tell the registry, the registry says what follows, and here that is done: a worker that is added is watched from
 then on, one that is gone gets nothing new, finishes what it has and leaves, and with it goes all that was kept of it.
-Source: known-faults D05, D06, D08.
+Source: docs/faults.md D05, D06, D08.
 """
 
 import asyncio

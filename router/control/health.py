@@ -2,7 +2,7 @@
 
 One failed probe says nothing; `unhealthy_after` in a row take a worker out, `healthy_after` in a row bring it
 back. A worker starts as unhealthy until its first good probe.
-Source: known-faults D03.
+Source: docs/faults.md D03.
 """
 
 

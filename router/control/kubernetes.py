@@ -2,7 +2,7 @@
 
 A watch that ends well goes on from its last version; one that breaks, or that the server answers with 410, is followed
 by a list, and so is every `resync_s`. What was known stays until the server says otherwise.
-Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes, known-faults D04.
+Source: https://kubernetes.io/docs/reference/using-api/api-concepts/#efficient-detection-of-changes, docs/faults.md D04.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 One task for all: what is read is handed on at once with the rank whose socket it came from. A socket that breaks is
 ZeroMQ's to mend; silence shows as age, and the worker is asked instead.
-Source: reference/sglang.md 2.4.
+Source: SGLang `--load-publish-endpoint` (sgl-project/sglang pull request 34608).
 """
 
 import asyncio

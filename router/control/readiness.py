@@ -2,7 +2,7 @@
 
 A router that is told to end is not ready at once, goes on taking requests until balancers have noticed, and only then
 stops listening and finishes what runs.
-Source: known-faults D09.
+Source: docs/faults.md D09.
 """
 
 import time

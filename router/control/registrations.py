@@ -3,7 +3,7 @@
 A name is resolved once, here, and the worker is reached at the address that was looked at and at no other: what the
 name stands for later does not matter. Over https the name stays, for its certificate: whoever answers in its place
 must have that.
-Source: known-faults G02.
+Source: docs/faults.md G02.
 """
 
 import asyncio

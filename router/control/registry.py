@@ -3,7 +3,7 @@
 A source (configuration, file, Kubernetes, the API, later Redis) tells what it knows: all of it at once, or one worker
 that came, changed or went. What comes out are edits: added, changed, gone. Where two sources name the same worker the
 one that stands first counts, and the other as soon as that one lets go; one URL is one worker, whatever its names.
-Source: known-faults D04, D06.
+Source: docs/faults.md D04, D06.
 """
 
 from collections.abc import Iterable, Sequence

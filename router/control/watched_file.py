@@ -3,7 +3,7 @@
 Looked at every few seconds (time, size and number of the file, then its bytes), at SIGHUP and when asked to. A file
 that cannot be read or used changes nothing: what was taken last goes on, and `problem` says why. A change that is
 noticed is left alone until it stands still: part of a file can be a good one.
-Source: known-faults D07.
+Source: docs/faults.md D07.
 """
 
 import asyncio

@@ -144,10 +144,6 @@ class Worker:
             return Standing.DRAINING
         return Standing.READY if self.entry.ready else Standing.NOT_READY
 
-    def serves(self, model: str, alias: str | None) -> bool:
-        """Whether it serves a model; `alias` is the name of the whole fleet, by configuration."""
-        return self.facts is not None and (model in self.facts.models or model == alias)
-
     def to_rank_facts(self, model: str | None) -> tuple[RankFacts, ...]:
         """Its ranks for placement; none before it told its models.
 

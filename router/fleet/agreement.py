@@ -3,7 +3,7 @@
 Single differences have reasons (`Accuracy`). A run of them has one cause: events and look-ups name the same prompt
 differently (pairs of tokens, a salt, an adapter), or belong to different caches. Only predictions that should have
 been exact come in here.
-Source: known-faults A19.
+Source: docs/faults.md A19.
 """
 
 from collections.abc import Iterable

@@ -8,7 +8,7 @@
 Only failures of the engine count. What a client did wrong, took back or could not wait for, and a full queue, say
 nothing against it; a full queue makes others preferred for a while. Probes of health never pass through the breaker:
 without traffic they are what closes it, on probation, so that one more failure opens it again, each time for longer.
-Source: known-faults D01, D02, D11, D12.
+Source: docs/faults.md D01, D02, D11, D12.
 """
 
 from enum import StrEnum

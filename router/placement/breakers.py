@@ -2,7 +2,7 @@
 
 A rank that never failed has none, so that a decision of a healthy fleet pays nothing. Whoever chooses asks here which
 ranks to leave out, which to avoid while there are others, and which earn no cache credit.
-Source: known-faults B12, D11, D12.
+Source: docs/faults.md B12, D11, D12.
 """
 
 from collections.abc import Callable, Mapping

@@ -1,8 +1,8 @@
-"""Which conversations a template only ever appends to, found by trying. Pure.
+"""Which conversations a template only ever appends to, found by trying.
 
 Takes a template, renders a battery of conversations turn by turn both ways, gives the combinations of traits under
 which the local way was wrong. A turn with such a combination among its traits, or with a trait that the battery
-lacks, is rendered in full.
+lacks, is rendered in full. The same template always gives the same: chance is drawn from a fixed seed.
 """
 
 from collections.abc import Iterator, Sequence

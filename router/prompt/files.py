@@ -5,12 +5,13 @@ which file and what about it; there is nothing else that reading one raises.
 """
 
 import os
-import stat
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import xxhash
+
+from router.regular_file import read_bytes
 
 #: The largest published `tokenizer.json` has some 35 MB.
 MAX_TOKENIZER_BYTES = 256 << 20
@@ -25,30 +26,9 @@ def read_file(path: Path, limit_bytes: int) -> bytes:
         ValueError: It cannot be read, is no regular file, is too large, or changes meanwhile.
     """
     try:
-        return _read(path, limit_bytes)
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read: {error.strerror or error}") from error
+        return read_bytes(path, limit_bytes)
     except ValueError as error:
         raise ValueError(f"{path}: {error}") from error
-
-
-def _read(path: Path, limit_bytes: int) -> bytes:
-    with open(path, "rb", opener=_open) as file:
-        before = os.fstat(file.fileno())
-        if not stat.S_ISREG(before.st_mode):
-            raise ValueError("not a regular file")
-        if before.st_size > limit_bytes:
-            raise ValueError(f"{before.st_size:,} bytes, more than {limit_bytes:,}")
-        data = file.read(limit_bytes + 1)
-        after = os.fstat(file.fileno())
-    if len(data) != before.st_size or after.st_mtime_ns != before.st_mtime_ns:
-        raise ValueError("changed while it was read")
-    return data
-
-
-def _open(path: str, flags: int) -> int:
-    # Opening a pipe would wait for a writer.
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def read_text(path: Path, limit_bytes: int) -> str:

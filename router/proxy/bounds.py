@@ -2,7 +2,7 @@
 
 A number that an engine multiplies memory by (answers, prompts, log probabilities) is looked at as the engine reads it:
 a float or a text of digits counts like the integer.
-Source: known-faults G08.
+Source: docs/faults.md G08.
 """
 
 from collections.abc import Mapping

@@ -3,7 +3,7 @@
 httptools reads strictly; what it tells is handed on once for every piece that came from the network, so that a stream
 costs by what arrives and not by how the worker cut it. Whether a request that met a dying connection may be sent again
 is told from how the connection died, see `Connection._is_unread`.
-Source: RFC 9112 sections 6.3, 9.3 and 9.6; tcp(7) and linux/tcp.h for `tcpi_bytes_acked`; known-faults C07.
+Source: RFC 9112 sections 6.3, 9.3 and 9.6; tcp(7) and linux/tcp.h for `tcpi_bytes_acked`; docs/faults.md C07.
 """
 
 import asyncio

@@ -4,7 +4,7 @@ What two servers could read in two ways is refused and the connection closed: a 
 coding other than chunks, folded or bare line ends, lines without end. A request is served once the part of its head
 and body that came with it is read; requests that came behind it wait their turn. Runs under uvicorn's server, which
 listens, counts and ends.
-Source: RFC 9112; known-faults G07, G11, C14.
+Source: RFC 9112; docs/faults.md G07, G11, C14.
 """
 
 import asyncio

@@ -2,7 +2,7 @@
 
 Hop-by-hop lines stay on their hop, lengths are the router's to say, and a client cannot name a rank or reach
 into an engine's internals: those lines are the router's alone.
-Source: RFC 9110 section 7.6.1; reference/sglang.md 2.3 for the engines' override lines.
+Source: RFC 9110 section 7.6.1; SGLang `srt/entrypoints/request_headers.py` for its override lines.
 """
 
 from collections.abc import Iterable, Mapping

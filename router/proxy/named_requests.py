@@ -2,7 +2,7 @@
 
 A client's `rid` is a name among its own tenant's; engines are given one made here in its place. Those have one length,
 so that an engine which ends every request whose name begins with the one it is told ends no other.
-Source: known-faults C05, G03.
+Source: docs/faults.md C05, G03.
 """
 
 import re

@@ -3,7 +3,7 @@
 Each worker has connections of its own and as many as it needs, so that one that hangs holds up nobody else. The one
 used last is used first; an idle one is closed before its worker would close it. A request is written once, and again
 on a new connection only where an idle one turned out to be dead with the request unread.
-Source: known-faults C06, C07; RFC 9112 section 9.
+Source: docs/faults.md C06, C07; RFC 9112 section 9.
 """
 
 import asyncio

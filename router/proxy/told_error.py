@@ -3,7 +3,7 @@
 Engines find out only after the head of a stream that a prompt is too long, and tell so in its first event, with the
 status that the answer would have had as `code` (SGLang, vLLM) or in the word for its type (Anthropic's form). After
 output has come, nothing that the client sent is to blame any more.
-Source: known-faults D01.
+Source: docs/faults.md D01.
 """
 
 from typing import Any

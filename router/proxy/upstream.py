@@ -1,7 +1,7 @@
 """Connections to workers: one request out, one answer back in the pieces that arrive.
 
 `Upstream` is what the rest of the data plane knows; `pool.PooledUpstream` is the one production form.
-Answers come undecoded: no decompression, no charset (known-faults C08).
+Answers come undecoded: no decompression, no charset (docs/faults.md C08).
 """
 
 from collections.abc import Awaitable, Callable

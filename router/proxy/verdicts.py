@@ -2,7 +2,7 @@
 
 Whoever ends an exchange tells: `judge_status` of an answer that came through, `judge_error` of one that did not. A leg
 of several is judged for itself.
-Source: known-faults D01, D02.
+Source: docs/faults.md D01, D02.
 """
 
 import math

@@ -66,6 +66,8 @@ class Fingerprints:
 
     def _find_end(self, hashes: Sequence[int]) -> int | None:
         """Last block of the known conversation that goes on; None where none does."""
+        if self._ends.keys().isdisjoint(hashes):
+            return None
         last = len(hashes) - 1
         for place in range(last, max(-1, last - _MAX_NEW_BLOCKS), -1):
             end = self._ends.get(hashes[place])

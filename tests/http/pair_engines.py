@@ -3,7 +3,7 @@
 The SGLang pair enforces what the engines do: a room's remainder is the prefill rank, 0 is none and none is used twice,
 a leg whose partner does not come fails, an aborted leg fails its partner. The vLLM pair keeps the cache of a prefill
 until it is pulled, and a decode engine that is told of an engine that is gone never answers.
-Source: reference/sglang.md 3.4, 4.1 and 4.3; reference/vllm.md, prefill/decode.
+Source: SGLang `srt/disaggregation/` (room rule, fan-out, time limits); vLLM NixlConnector (`kv_transfer_params`).
 """
 
 import asyncio

@@ -105,8 +105,8 @@ ACCESS = (
     Mutation(
         "a key is for every model",
         "router/proxy/call.py",
-        "        if self.principal.models is not None and (",
-        "        if False and (",
+        "        for model in () if self.principal.models is None else models:\n",
+        "        for model in ():\n",
         TENANTS,
     ),
     Mutation(

@@ -2,7 +2,7 @@
 
 from catalogue import Mutation
 
-MACHINE = ("tests/models/test_legs_model.py",)
+MACHINE = ("tests/router/proxy/legs/test_legs_machine.py", "tests/models/test_legs_model.py")
 ROOMS = ("tests/router/proxy/legs/test_rooms.py",)
 BODIES = ("tests/router/proxy/legs/test_leg_bodies.py",)
 RETRIES = ("tests/router/proxy/legs/test_retries.py",)

@@ -1,5 +1,6 @@
 """Each defect of a certificate's files is told by key and name, and renewed files count without a restart."""
 
+import os
 import ssl
 from pathlib import Path
 
@@ -42,6 +43,8 @@ def test_each_defect_of_a_file_is_told(authority, tmp_path):
     damaged.write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
     assert refuse("/not/there.pem", key) == ("listen.tls.cert_file", "cannot be read: No such file or directory")
     assert refuse(cert, str(tmp_path)) == ("listen.tls.key_file", "cannot be read: Is a directory")
+    os.mkfifo(tmp_path / "pipe")
+    assert refuse(cert, str(tmp_path / "pipe")) == ("listen.tls.key_file", "not a regular file")
     assert refuse(str(junk), key) == ("listen.tls.cert_file", "has no certificate in PEM form")
     assert refuse(cert, str(junk)) == ("listen.tls.key_file", "has no private key in PEM form")
     assert refuse(cert, other_key) == ("listen.tls.key_file", f"is not the private key of the certificate in {cert}")

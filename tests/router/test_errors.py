@@ -1,12 +1,15 @@
 """The tree in the docstring is the tree in the code, and every body has OpenAI's form."""
 
-import inspect
+import importlib
 import pickle
+import pkgutil
 import re
+from pathlib import Path
 
 import pytest
 
-import router.errors
+import router
+from router.control.facts import ContradictionError
 from router.errors import (
     MAX_MESSAGE_CHARS,
     AllUnhealthyError,
@@ -15,15 +18,24 @@ from router.errors import (
     FleetError,
     IllegalTransitionError,
     UnknownModelError,
+    UpstreamError,
     UpstreamTimeoutError,
     error_body,
 )
 
 
 def all_errors():
-    return [
-        value for _, value in inspect.getmembers(router.errors, inspect.isclass) if issubclass(value, DovecoteError)
-    ]
+    for module in pkgutil.walk_packages(router.__path__, "router."):
+        if module.name != "router.__main__":
+            importlib.import_module(module.name)
+    return [DovecoteError, *find_below(DovecoteError)]
+
+
+def find_below(error):
+    for child in error.__subclasses__():
+        if child.__module__.startswith("router."):
+            yield child
+            yield from find_below(child)
 
 
 def test_the_docstring_draws_the_tree_as_it_is():
@@ -39,6 +51,14 @@ def test_the_docstring_draws_the_tree_as_it_is():
         assert (parent or "Exception") == error.__base__.__name__
         if error is not ConfigError:
             assert words[:2] == [str(error.status_code), error.code]
+
+
+def test_every_code_that_a_client_may_see_is_told_on_the_page():
+    page = (Path(__file__).parents[2] / "docs/http.md").read_text(encoding="utf-8")
+    told = {word for line in page.splitlines() if line.startswith("| ") for word in re.findall(r"`(\w+)`", line)}
+    # UpstreamError itself is only a root.
+    hidden = {ConfigError, ContradictionError, UpstreamError}
+    assert {error.code for error in all_errors() if error not in hidden} <= told
 
 
 def test_a_body_has_the_form_of_the_openai_api():

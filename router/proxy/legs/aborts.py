@@ -2,7 +2,7 @@
 
 A closed connection says so too, but an engine may look at it seconds later while it computes an answer that is not
 streamed: SGLang is asked by the request's name. Nobody waits for this; what goes wrong with it is lost.
-Source: reference/sglang.md 2.1; known-faults C03.
+Source: SGLang `/abort_request`; docs/faults.md C03.
 """
 
 import asyncio

@@ -3,7 +3,7 @@
 Every engine reads the header where it reads one at all; SGLang reads it for chats and completions only, and has a
 member of the body for the rest. A request can be aborted there by name: for chats and `/generate` the name goes in a
 header, so that the body stays as it is.
-Source: reference/sglang.md 2.2, 2.3; reference/vllm.md 13.
+Source: SGLang `srt/entrypoints/request_headers.py` and `routed_dp_rank`; vLLM `X-data-parallel-rank`.
 """
 
 from router.fleet.rank import RankFacts

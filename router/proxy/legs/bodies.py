@@ -3,7 +3,7 @@
 Every other byte stays as it came. SGLang's engines get the same request and find each other by a room; of vLLM's the
 prefill engine gets a copy that asks for one token, and what it answers in `kv_transfer_params` goes to the decode
 engine as it is.
-Source: reference/sglang.md 2.2, 3.4, 4.1; reference/vllm.md, prefill/decode; known-faults C16.
+Source: SGLang `srt/disaggregation/common/conn.py`; vLLM NixlConnector (`kv_transfer_params`); docs/faults.md C16.
 """
 
 from collections.abc import Sequence

@@ -8,7 +8,7 @@ Rules: a leg that was sent ends once, by its own end or by `Abort`; the prefill 
 as its part is done; the client gets the answer of one leg, and the first failure frees the other leg at once. Before
 the first output a decode leg rests on its prefill leg; after it the cache has been handed over, and how the prefill leg
 ends is nobody's concern but its own rank's.
-Source: known-faults C01, C02, C19, B10.
+Source: docs/faults.md C01, C02, C19, B10.
 """
 
 from enum import StrEnum

@@ -2,7 +2,7 @@
 
 Only what nobody can have begun is sent again; this decides whether there are attempts and budget left. The budget is a
 share of the requests of late, so that a fleet which refuses everything is not asked several times for each of them.
-Source: known-faults C19.
+Source: docs/faults.md C19.
 """
 
 from collections.abc import Callable

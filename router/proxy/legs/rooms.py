@@ -3,7 +3,7 @@
 An SGLang prefill worker with several ranks takes the rank `room mod ranks` for given, so that a room says the rank that
 was chosen. Laid out as 15 bits of this router, 38 of a count that starts anywhere, 10 that make the rank: no two rooms
 of one router are equal, those of two routers differ, none is 0, and all fit into a signed 64-bit number.
-Source: reference/sglang.md 3.4, 4.1.
+Source: SGLang `srt/disaggregation/common/conn.py`.
 """
 
 #: Most ranks of a worker; the stride of the count.

@@ -3,7 +3,7 @@
 Nobody can have begun where a connection did not come about. Of two legs that wait for each other the one that was sent
 cannot have begun either: it is aborted, and the pair is chosen anew with a new room. Where the prefill leg is done,
 only a rank to generate is chosen anew. Everything else that goes wrong is told to the client.
-Source: known-faults C01, C19.
+Source: docs/faults.md C01, C19.
 """
 
 import asyncio
