@@ -11,10 +11,11 @@ from kernels.row_copy.kernel import choose_segment
 
 #: Words of 8 bytes that a program reads at once.
 TILE_WORDS = 1024
-#: Programs that all pages are shared among, as far as layers allow.
-PROGRAMS = 8192
-#: Pages that are added up at once.
-BLOCK_PAGES = 256
+#: Programs that all pages are shared among, as far as layers allow; of a sample each has more than one layer, else the
+#: parts would take longer to add up than to make.
+PROGRAMS, SAMPLED_PROGRAMS = 8192, 2048
+#: Pages, and parts of each, that are added up at once.
+BLOCK_PAGES, BLOCK_PARTS = 64, 32
 _WRAP = 2**64
 
 _RUNTIME = ["layers", "page_words", "layer_words", "row_units", "layer_rows", "page_rows", "sample_every"]
@@ -62,7 +63,7 @@ def page_checksums_kernel(
             mixed = (word ^ (place.to(tl.uint64) * PLACE)) * FIRST
             mixed = (mixed ^ (mixed >> 32)) * SECOND
             total += tl.where(is_read, mixed ^ (mixed >> 29), 0)
-    at = tl.program_id(0).to(tl.int64) * tl.num_programs(1) + tl.program_id(1)
+    at = tl.program_id(1).to(tl.int64) * tl.num_programs(0) + tl.program_id(0)
     tl.store(partials + at, tl.sum(total, 0).to(tl.int64, bitcast=True))
 
 
@@ -75,15 +76,19 @@ def checksum_totals_kernel(
     pages: tl.tensor,
     parts: tl.tensor,
     BLOCK: tl.constexpr,
+    PARTS: tl.constexpr,
     IS_VERIFIED: tl.constexpr,
 ) -> None:
     """Add up each page's parts; write the sums, or count those that are not as expected and find the first."""
     wrong, first = tl.zeros((BLOCK,), dtype=tl.int64), tl.full((BLOCK,), 9223372036854775807, dtype=tl.int64)
     for start in range(0, pages, BLOCK):
         place = start + tl.arange(0, BLOCK).to(tl.int64)
-        total = tl.zeros((BLOCK,), dtype=tl.int64)
-        for part in range(parts):
-            total += tl.load(partials + place * parts + part, mask=place < pages, other=0)
+        summed = tl.zeros((PARTS, BLOCK), dtype=tl.int64)
+        for first_part in range(0, parts, PARTS):
+            part = first_part + tl.arange(0, PARTS).to(tl.int64)
+            is_there = (part < parts)[:, None] & (place < pages)[None, :]
+            summed += tl.load(partials + part[:, None] * pages + place[None, :], mask=is_there, other=0)
+        total = tl.sum(summed, 0)
         if IS_VERIFIED:
             is_wrong = (place < pages) & (total != tl.load(expected + place, mask=place < pages, other=0))
             wrong += is_wrong.to(tl.int64)
@@ -111,8 +116,9 @@ def _sum_parts(pool: Layers, page_ids: Tensor, sample_every: int) -> Tensor:
     layers, _, page_rows = pool.shape[:3]
     one = pool[0]
     page_words = one[:1].numel() * one.element_size() // 8
-    parts = max(1, min(layers, PROGRAMS // max(len(page_ids), 1)))
-    partials = torch.empty((len(page_ids), parts), dtype=torch.int64, device=page_ids.device)
+    programs = PROGRAMS if sample_every == 1 else SAMPLED_PROGRAMS
+    parts = max(1, min(layers, programs // max(len(page_ids), 1)))
+    partials = torch.empty((parts, len(page_ids)), dtype=torch.int64, device=page_ids.device)
     if not len(page_ids):
         return partials
     if sample_every == 1:
@@ -150,9 +156,10 @@ def _add_up(partials: Tensor, expected: Tensor, sums: Tensor, found: Tensor, *, 
         expected,
         sums,
         found,
-        partials.shape[0],
         partials.shape[1],
+        partials.shape[0],
         BLOCK=BLOCK_PAGES,
+        PARTS=BLOCK_PARTS,
         IS_VERIFIED=is_verified,
         num_warps=8,
     )

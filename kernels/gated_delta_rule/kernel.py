@@ -17,12 +17,16 @@ import triton.language as tl
 from torch import Tensor
 
 from kernels.gated_delta_rule.call import CHUNK_TOKENS, DeltaRows, Prefilled, RecurrentInputs
+from kernels.processors import count_processors
 
 #: Tokens whose part of (1 + A) is inverted at once.
 BLOCK_TOKENS = 16
-#: Value columns of a program that goes through chunks, and of one of a decode step.
-SCAN_COLUMNS, DECODE_COLUMNS = 32, 32
-SCAN_STAGES = 3
+#: Value columns of a program that goes through chunks, and stages of its loop: one program a multiprocessor, or, where
+#: that leaves some idle, two of half the columns.
+SCAN_COLUMNS, SCAN_STAGES = 32, 3
+NARROW_SCAN_COLUMNS, NARROW_SCAN_STAGES = 16, 2
+#: Value columns of a program of a decode step.
+DECODE_COLUMNS = 32
 _INDICES = ["row_offsets", "start_tokens", "checkpoint_offsets"]
 
 
@@ -258,7 +262,10 @@ def gated_delta_prefill(
         return
     pairs = (tokens, heads, CHUNK_TOKENS)
     inverses, products = (torch.empty(pairs, dtype=inputs.keys.dtype, device=inputs.keys.device) for _ in range(2))
-    dim, columns = _pad(key_dim), min(SCAN_COLUMNS, _pad(value_dim))
+    dim = _pad(key_dim)
+    programs = heads * rows.rows * -(-value_dim // SCAN_COLUMNS)
+    is_wide = programs > count_processors(inputs.keys.device)
+    columns = min(SCAN_COLUMNS if is_wide else NARROW_SCAN_COLUMNS, _pad(value_dim))
     prepare_kernel[(tokens // CHUNK_TOKENS + 2 * rows.rows, heads)](
         inputs.queries,
         inputs.keys,
@@ -304,7 +311,7 @@ def gated_delta_prefill(
         COLUMNS=columns,
         CHUNK=CHUNK_TOKENS,
         HAS_CHECKPOINTS=checkpoint_tokens is not None,
-        STAGES=SCAN_STAGES,
+        STAGES=SCAN_STAGES if is_wide else NARROW_SCAN_STAGES,
         num_warps=4,
     )
 

@@ -5,8 +5,6 @@ of T, whichever sequences they belong to, and leaves one partial result a sequen
 both numbers only grow along the line, so no two partials share a place.
 """
 
-from functools import cache
-
 import torch
 import triton
 import triton.language as tl
@@ -15,6 +13,7 @@ from torch import Tensor
 from kernels.index_build import TILE_TOKENS
 from kernels.paged_decode_attention.call import DecodeCall
 from kernels.paged_tiles import load_pages
+from kernels.processors import count_processors
 
 #: Programs that a multiprocessor holds at once, and the shared memory that they have in all.
 PROGRAMS, WIDE_PROGRAMS, SHARED_BYTES = 3, 2, 224 * 1024
@@ -237,16 +236,11 @@ def count_programs(device: torch.device, kv_heads: int, row_bytes: int) -> int:
     """Programs a key head, so that all of them fill the device once."""
     if device.type != "cuda":
         return INTERPRETED_PROGRAMS
-    return max(1, _count_processors(device) * _count_resident(row_bytes) // kv_heads)
+    return max(1, count_processors(device) * _count_resident(row_bytes) // kv_heads)
 
 
 def _count_resident(row_bytes: int) -> int:
     return PROGRAMS if row_bytes <= _NARROW_ROW_BYTES else WIDE_PROGRAMS
-
-
-@cache
-def _count_processors(device: torch.device) -> int:
-    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 def choose_stages(row_bytes: int) -> int:

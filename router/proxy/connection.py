@@ -231,6 +231,7 @@ class Connection(asyncio.Protocol):
             return
         self._head_bytes += len(name) + len(value)
         if len(self._headers) == MAX_HEADER_LINES or self._head_bytes > MAX_HEADER_BYTES:
+            self._is_sound = False
             self._answer.fail(GarbledAnswerError("the head of the worker's answer is too long"))
         else:
             self._headers.append((name.lower(), value))

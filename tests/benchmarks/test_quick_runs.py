@@ -28,7 +28,7 @@ SHOWN = {
     ),
     "turn": ("p50", "p99", "each 1,000 tokens", "first time", "blocks/s of events"),
     "snapshot": ("until the router is exact",),
-    "proxy": ("1 kb", "64 kb", "stream 64 chunks"),
+    "proxy": ("1 KB", "64 KB", "stream of 64 chunks", "one at a time"),
     "pauses": ("longest pause", "as the router does it", "of the CPU time"),
     "shadow": ("over 8 ranks", "over 64 ranks", "cache_affinity", "overlap_linear"),
 }

@@ -154,7 +154,7 @@ def merging():
         lse_merge(torch.zeros(parts, 3, QUERY_HEADS, HEAD_DIM), torch.zeros(parts, 3, QUERY_HEADS), dtype=BF16)
 
 
-def delta_rule(lengths=(130,), checkpoint_tokens=None):
+def delta_rule(lengths=(130,), checkpoint_tokens=None, rows=2):
     for tokens in lengths:
         inputs = RecurrentInputs(
             queries=torch.zeros(tokens, 16, 128, dtype=BF16),
@@ -163,10 +163,15 @@ def delta_rule(lengths=(130,), checkpoint_tokens=None):
             log_decays=torch.zeros(tokens, 32),
             betas=torch.zeros(tokens, 32),
         )
-        rows = DeltaRows(row_offsets=torch.tensor([0, 1, tokens]), start_tokens=torch.tensor([0, tokens]))
-        states = torch.zeros(2, 32, 128, 128)
-        gated_delta_prefill(inputs, states, rows, scale=0.1, checkpoint_tokens=checkpoint_tokens)
+        offsets = [0, tokens] if rows == 1 else [0, 1, tokens]
+        cuts = DeltaRows(row_offsets=torch.tensor(offsets), start_tokens=torch.arange(rows))
+        states = torch.zeros(rows, 32, 128, 128)
+        gated_delta_prefill(inputs, states, cuts, scale=0.1, checkpoint_tokens=checkpoint_tokens)
         gated_delta_decode(inputs, states, torch.full((tokens,), -1), scale=0.1)
+
+
+def delta_rule_of_one_row():
+    delta_rule(rows=1)
 
 
 def delta_rule_with_checkpoints():

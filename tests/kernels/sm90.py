@@ -20,8 +20,11 @@ from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
 from kernels import _dispatch
+from kernels.gated_delta_rule import kernel as gated_delta_rule
 
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
+#: Multiprocessors of an H200.
+PROCESSORS = 132
 ACCESS = re.compile(r"\b(ld|st)\.global((?:\.\w+|::\w+)*)")
 
 
@@ -31,7 +34,7 @@ class StubDriver:
     def __init__(self):
         self.utils = SimpleNamespace(
             load_binary=lambda *_: (None, None, 0, 0, 1024),
-            get_device_properties=lambda _: {"max_shared_mem": 227 * 1024, "multiprocessor_count": 132},
+            get_device_properties=lambda _: {"max_shared_mem": 227 * 1024, "multiprocessor_count": PROCESSORS},
         )
 
     def launcher_cls(self, _source, _metadata):
@@ -53,6 +56,7 @@ def compile_all(names):
 
     driver.set_active(StubDriver())
     _dispatch.runs_triton = lambda *_: True
+    gated_delta_rule.count_processors = lambda _: PROCESSORS
     torch.set_num_threads(1)
     found = []
     triton.knobs.runtime.jit_post_compile_hook = lambda **event: found.append(event) or False

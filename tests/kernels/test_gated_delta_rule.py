@@ -129,14 +129,15 @@ def test_gates_that_forget_all_do_not_overflow(device):
     assert_close("out", done.out.cpu(), run_by_hand(inputs, make_states(1, inputs)[0])[0].float())
 
 
+@pytest.mark.parametrize("every", [64, 128])
 @pytest.mark.parametrize("start", [0, 64, 100, 127])
-def test_a_checkpoint_is_the_state_after_its_token_and_a_row_may_go_on_from_it(device, start):
+def test_F07_a_checkpoint_is_the_state_after_its_token_and_a_row_may_go_on_from_it(device, start, every):
     inputs = make_inputs(200, device=device)
     states = make_states(1, inputs)
     rows = make_rows([start], [200], device)
-    done = gated_delta_prefill(inputs, states, rows, scale=SCALE, checkpoint_tokens=128)
+    done = gated_delta_prefill(inputs, states, rows, scale=SCALE, checkpoint_tokens=every)
     _, after = run_by_hand(inputs, states[0])
-    marks = [mark for mark in range(128, start + 201, 128) if mark > start]
+    marks = [mark for mark in range(every, start + 201, every) if mark > start]
     assert done.checkpoint_offsets.tolist() == [0, len(marks)]
     assert len(done.checkpoints) >= len(marks)
     for number, mark in enumerate(marks):

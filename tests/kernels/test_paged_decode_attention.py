@@ -93,6 +93,16 @@ def test_pages_may_be_listed_one_sequence_after_the_other(device):
     check(paged_decode_attention_with_lse(**call, page_offsets=offsets), expect(call, contexts))
 
 
+@pytest.mark.parametrize("programs", [1, 4, 7])
+def test_it_is_right_however_many_programs_share_the_tiles(device, programs, monkeypatch):
+    """Of more programs than tiles some have none, also between two that share a context."""
+    if device.type == "cpu":
+        monkeypatch.setattr("kernels.paged_decode_attention.kernel.INTERPRETED_PROGRAMS", programs)
+    for lengths in ([70], [130, 0, 5]):
+        call, contexts, _ = build(lengths, query_heads=2, device=device)
+        check(paged_decode_attention_with_lse(**call), expect(call, contexts))
+
+
 def test_a_wider_table_of_pages_changes_nothing(device):
     call, contexts, _ = build([9, 130, 70], device=device)
     narrow = paged_decode_attention_with_lse(**call)

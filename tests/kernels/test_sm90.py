@@ -11,11 +11,24 @@ import pytest
 
 SCRIPT = Path(__file__).with_name("sm90.py")
 ROOT = Path(__file__).parents[2]
+#: Runs the script on the source that it lies in, wherever an editable install points to.
+START = (
+    "import runpy, sys; sys.meta_path[:] = [f for f in sys.meta_path if 'editable' not in type(f).__module__];"
+    "root, *sys.argv = sys.argv[1:]; sys.path[:0] = [root, root + '/tests/kernels'];"
+    "runpy.run_path(sys.argv[0], run_name='__main__')"
+)
 #: Scenarios in which rows are copied bit by bit.
 COPIES = ["pages", "token_rows", "few_programs", "heads", "tails", "states", "append"]
 OTHERS = [
     *("components", "checksums", "append_float8", "rounded_states", "attention", "attention_over_a_window"),
-    *("attention_over_float8", "verification", "merging", "delta_rule", "delta_rule_with_checkpoints"),
+    *(
+        "attention_over_float8",
+        "verification",
+        "merging",
+        "delta_rule",
+        "delta_rule_of_one_row",
+        "delta_rule_with_checkpoints",
+    ),
 ]
 
 
@@ -29,14 +42,14 @@ def compile_scenario(tmp_path_factory):
 
     @cache
     def run(*names):
-        environment = {
-            **os.environ,
-            "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton")),
-            "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        }
+        environment = {**os.environ, "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton"))}
         environment.pop("TRITON_INTERPRET", None)
         done = subprocess.run(
-            [sys.executable, SCRIPT, *names], capture_output=True, text=True, env=environment, check=False
+            [sys.executable, "-c", START, ROOT, SCRIPT, *names],
+            capture_output=True,
+            text=True,
+            env=environment,
+            check=False,
         )
         assert done.returncode == 0, done.stderr[-4000:]
         lines = map(json.loads, done.stdout.splitlines())
