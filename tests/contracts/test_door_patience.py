@@ -47,6 +47,9 @@ async def test_a_body_that_drips_gains_no_more_time_than_its_bytes_are_worth():
                 writer.write(b"x")
                 await until_not(lambda size=size: door._receiving.size_bytes != size)
                 assert find_end_s(door) <= door._begun_s + STALLED_S + size / MIN_BYTES_PER_S
+            # Had it begun long ago, hearing of it just now would not help.
+            door._begun_s -= 1_000.0
+            assert find_end_s(door) < asyncio.get_running_loop().time()
             writer.write(b"x" * 99_997)
             await until_not(lambda: not house.seen)
         writer.close()
