@@ -239,14 +239,21 @@ class FleetWatch:
         now_s = self._clock()
         return not any(self._placer.ledger.totals(target, now_s).open_requests for target in worker.targets)
 
-    def drain(self, worker: WorkerId, *, drained: bool) -> bool:
-        """An operator wants a worker to get nothing new, or to be used again; False where there is no such worker."""
+    def drain(self, worker: WorkerId) -> bool:
+        """An operator wants a worker to get nothing new; False where there is no such worker."""
+        return self._order(worker, is_out=True)
+
+    def resume(self, worker: WorkerId) -> bool:
+        """It is to be used again; False where there is no such worker."""
+        return self._order(worker, is_out=False)
+
+    def _order(self, worker: WorkerId, *, is_out: bool) -> bool:
         known = self.workers.get(worker)
         if known is None:
             return False
-        if known.is_ordered_out != drained:
-            known.is_ordered_out = drained
-            _log.info("worker_%s worker=%s", "drained" if drained else "resumed", worker)
+        if known.is_ordered_out != is_out:
+            known.is_ordered_out = is_out
+            _log.info("worker_%s worker=%s", "drained" if is_out else "resumed", worker)
             self._tell_placement(None)
         return True
 

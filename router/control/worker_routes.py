@@ -46,18 +46,18 @@ def build_worker_routes(fleet: FleetWatch, registrations: Registrations) -> APIR
     @routes.post("/v1/workers/{worker_id}/drain")
     async def drain(worker_id: str) -> JSONResponse:
         """A worker gets nothing new from now on."""
-        return _drain(fleet, worker_id, drained=True)
+        return _tell_draining(fleet, worker_id, is_known=fleet.drain(WorkerId(worker_id)))
 
     @routes.delete("/v1/workers/{worker_id}/drain")
     async def resume(worker_id: str) -> JSONResponse:
         """It is used again."""
-        return _drain(fleet, worker_id, drained=False)
+        return _tell_draining(fleet, worker_id, is_known=fleet.resume(WorkerId(worker_id)))
 
     return routes
 
 
-def _drain(fleet: FleetWatch, worker_id: str, *, drained: bool) -> JSONResponse:
-    if not fleet.drain(WorkerId(worker_id), drained=drained):
+def _tell_draining(fleet: FleetWatch, worker_id: str, *, is_known: bool) -> JSONResponse:
+    if not is_known:
         return _refuse(Refused(404, "worker_not_found", "there is no worker of that id"))
     return JSONResponse({"id": worker_id, "draining": fleet.workers[WorkerId(worker_id)].is_draining})
 

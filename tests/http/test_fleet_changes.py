@@ -135,7 +135,7 @@ async def test_D10_models_lists_what_workers_serve_that_take_requests(engines):
         engines[0].health_status = 503
         await eventually(lambda: not usable(client, "w0"))
         assert [each["id"] for each in (await client.get("/v1/models")).json()["data"]] == ["toy"]
-        client.router.fleet.drain("w1", drained=True)
+        client.router.fleet.drain("w1")
         assert (await client.get("/v1/models")).json()["data"] == []
         assert (await client.get("/health")).status_code == 503
 
@@ -143,10 +143,10 @@ async def test_D10_models_lists_what_workers_serve_that_take_requests(engines):
 async def test_an_operator_drains_a_worker_and_takes_it_back(engines):
     async with in_process([engine.url for engine in engines]) as client:
         fleet = client.router.fleet
-        assert fleet.drain("w0", drained=True)
+        assert fleet.drain("w0")
         assert await served_by(client) == {"w1"}
-        assert fleet.drain("w0", drained=False)
-        assert not fleet.drain("nobody", drained=True)
+        assert fleet.resume("w0")
+        assert not fleet.drain("nobody")
         assert usable(client, "w0")
 
 

@@ -93,7 +93,7 @@ async def test_D09_sigterm_while_it_starts_ends_it_in_order(engine):
 async def test_readiness_goes_by_workers_that_take_requests(engine):
     async with in_process([engine.url]) as client:
         assert (await client.get("/readyz")).json() == {"status": "ready", "workers": 1}
-        client.router.fleet.drain("w0", drained=True)
+        client.router.fleet.drain("w0")
         assert (await client.get("/readyz")).status_code == 503
         assert (await client.get("/livez")).status_code == 200
 

@@ -164,7 +164,7 @@ FLEET = (
     Mutation(
         "a name is resolved again for every connection",
         "router/control/registrations.py",
-        '        if parts.scheme == "https":\n',
+        '        if parts.scheme == "https" and self._checks_certificates:\n',
         "        if parts.scheme:\n",
         REGISTRATION,
     ),
