@@ -11,9 +11,9 @@ import textwrap
 from collections.abc import Iterator
 from enum import StrEnum
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
 from router.config import FleetConfig
@@ -131,11 +131,14 @@ def _say_kind(kind: Any, metadata: list[Any]) -> str:
         return " or ".join(named)
     if get_origin(kind) is tuple:
         return "list"
+    if get_origin(kind) is Literal:
+        return ", ".join(f"`{word}`" for word in get_args(kind))
     if isinstance(kind, type) and issubclass(kind, StrEnum):
         return ", ".join(f"`{word.value}`" for word in kind)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "section"
-    name = {int: "whole number", float: "number", str: "text", bool: "`true`, `false`"}.get(kind, "mapping")
+    names = {int: "whole number", float: "number", str: "text", SecretStr: "text", bool: "`true`, `false`"}
+    name = names.get(kind, "mapping")
     return f"{name}{_say_bounds(metadata)}"
 
 
@@ -163,6 +166,10 @@ def _say_default(field: Any) -> str:
         return f"`{default:g}`"
     if isinstance(default, BaseModel):
         return "as below"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
+    if isinstance(default, tuple):
+        return ", ".join(f"`{each}`" for each in default)
     return f"`{default.value if isinstance(default, StrEnum) else default}`"
 
 
