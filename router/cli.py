@@ -216,6 +216,7 @@ def read_config(path: Path | None, flags: dict[str, Any], environment: Any) -> "
 def doctor(  # noqa: PLR0917  (the command line is named, not positional)
     config: Annotated[Path | None, typer.Option(help="fleet.yaml.")] = None,
     workers: Annotated[list[str] | None, typer.Option(help="URL of a worker; may be repeated or a list.")] = None,
+    more_workers: Annotated[list[str] | None, typer.Argument(metavar="[URL]...", help="Further workers.")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Folder with tokenizer.json.")] = None,
     limit_s: Annotated[float, typer.Option(min=0.1, max=300.0, help="Longest wait for each answer, seconds.")] = 5.0,
     shows_all: Annotated[bool, typer.Option("--all", help="Show what is fine, too.")] = False,
@@ -226,8 +227,9 @@ def doctor(  # noqa: PLR0917  (the command line is named, not positional)
     from router.doctor.command import run_doctor  # noqa: PLC0415  (heavy imports stay inside commands)
     from router.errors import ConfigError  # noqa: PLC0415
 
+    urls = [*(workers or []), *(more_workers or [])]
     try:
-        fleet = read_config(config, flags_to_values(None, None, workers or [], None, tokenizer), os.environ)
+        fleet = read_config(config, flags_to_values(None, None, urls, None, tokenizer), os.environ)
     except ConfigError as error:
         typer.echo(f"error: {error.message}", err=True)
         raise typer.Exit(2) from None
