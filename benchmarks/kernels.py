@@ -51,14 +51,16 @@ def main() -> int:
     wrong = check_all(torch.device("cuda" if torch.cuda.is_available() and not options.dry_run else "cpu"))
     if wrong:
         print("\n".join(f"wrong: {one}" for one in wrong), file=sys.stderr)
-        return 1
+        if not options.keep_going:
+            return 1
     result = _measure(options, started_s)
+    result["details"]["wrong"] = wrong
     text = json.dumps(result, indent=2)
     if options.out is not None or (options.json and not options.dry_run):
         path = options.out or RESULTS / f"kernels-{result['run']['version']}.json"
         path.write_text(text + "\n", encoding="utf-8")
     print(text if options.json else "\n".join(_say(row) for row in result["rows"]))
-    return 0
+    return 1 if wrong or any("failed" in row for row in result["rows"]) else 0
 
 
 def _parse() -> argparse.Namespace:
@@ -69,6 +71,7 @@ def _parse() -> argparse.Namespace:
         "--dry-run", action="store_true", help="small and on the CPU: figures mean nothing, none is kept"
     )
     parser.add_argument("--with-jit", action="store_true", help="also anchors that compile for a minute (FlashInfer)")
+    parser.add_argument("--keep-going", action="store_true", help="time although an op is wrong; the result says so")
     parser.add_argument("--only", default="", help="only cases whose name has this")
     parser.add_argument("--path", type=Path, action="append", default=[], help="where others' packages lie")
     parser.add_argument("--repeats", type=int, default=7, help="median of so many")
@@ -84,7 +87,7 @@ def _measure(options: argparse.Namespace, started_s: float) -> dict[str, Any]:
         if time.perf_counter() - started_s > BUDGET_S:
             left_out.append(case.what)
         else:
-            rows.append(meter.measure(case))
+            rows.append(meter.try_out(case))
             print(f"... {_say(rows[-1])}", file=sys.stderr, flush=True)
     details = {"ceilings": meter.ceilings, "anchors_missing": anchors.MISSING, "left_out": left_out}
     if not options.only:
@@ -123,6 +126,8 @@ def _find_triton() -> str | None:
 
 
 def _say(row: dict[str, Any]) -> str:
+    if "failed" in row:
+        return f"{row['what']}: failed, {row['failed']}"
     words = f"{row['what']}: {row['value']:,.4g} {row['unit']}"
     if "ratio" in row:
         words += f", {row['ratio']:.2f} of {row['reference']}"

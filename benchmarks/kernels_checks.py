@@ -58,13 +58,15 @@ def check_all(device: torch.device) -> list[str]:
     """What is wrong, in words; nothing where all is right."""
     wrong = []
     for name, kind, check in _checks(_Bench(device)):
-        got = _flatten(check())
-        with by_reference():
-            expected = _flatten(check())
         try:
+            got = _flatten(check())
+            with by_reference():
+                expected = _flatten(check())
             _compare(name, kind, got, expected)
         except AssertionError as error:
             wrong.append(str(error))
+        except Exception as error:  # noqa: BLE001 - whatever it is, the op is not right
+            wrong.append(f"{name}: {type(error).__name__}: {error}"[:500])
     return wrong
 
 

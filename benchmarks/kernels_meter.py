@@ -73,6 +73,20 @@ class Meter:
                 torch.cuda.synchronize()
         return median(taken)
 
+    def _other_s(self, call: Call, *, is_short: bool) -> float:
+        """Seconds of another's call; one that cannot be recorded into a graph is timed without."""
+        try:
+            return median(self.times_s(call, is_short=is_short))
+        except RuntimeError:
+            return median(self.times_s(call))
+
+    def try_out(self, case: Case) -> dict[str, Any]:
+        """The row of a case, or why there is none: a fault of one is not to cost the time of all others."""
+        try:
+            return self.measure(case)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is kept in the result
+            return {"what": case.what, "failed": f"{type(error).__name__}: {error}"[:500]}
+
     def _between_events_s(self, call: Call) -> list[float]:
         call()
         pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(self._repeats)]
@@ -86,7 +100,7 @@ class Meter:
     def measure(self, case: Case) -> dict[str, Any]:
         """The row of a case."""
         taken_s = self.times_s(case.call, is_short=case.is_short)
-        others_s = {name: median(self.times_s(call, is_short=case.is_short)) for name, call in case.others.items()}
+        others_s = {name: self._other_s(call, is_short=case.is_short) for name, call in case.others.items()}
         row = _make_row(case, taken_s, self.ceilings)
         row["time_us"] = median(taken_s) * 1e6
         row["returns_after_us"] = self.return_s(case.call) * 1e6

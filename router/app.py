@@ -154,10 +154,10 @@ class Router:
         self.metrics.registry.register(FleetCollector(self.placer, self.fleet))
         self.metrics.registry.register(LoadCollector(self.placer, self._clock))
         self.metrics.registry.register(
-            AuditCollector(self.placer, self.policy_file.counts, lambda: self.policy_file.problem)
+            AuditCollector(self.placer, self.policy_file.watch.counts, lambda: self.policy_file.watch.problem)
         )
         self.metrics.queue_waiting.set_function(lambda: len(self.admission.queue))
-        self.metrics.keys_file_refused.set_function(lambda: float(self.keys.problem is not None))
+        self.metrics.keys_file_refused.set_function(lambda: float(self.keys.watch.problem is not None))
         self.metrics.kept_states.set_function(lambda: len(self.placer.pins))
         self.metrics.prompt_cache_tokens.set_function(lambda: self.prompts.held_tokens)
         self.metrics.prompt_cache_bytes.set_function(lambda: self.prompts.held_bytes + self._app.held_bytes)
@@ -234,13 +234,13 @@ class Router:
         self._upstream.inner = upstream
         try:
             await self.fleet.start()
-            await self.policy_file.start()
-            await self.keys.start()
+            self.policy_file.watch.start()
+            self.keys.watch.start()
             try:
                 yield
             finally:
-                await self.keys.stop()
-                await self.policy_file.stop()
+                await self.keys.watch.stop()
+                await self.policy_file.watch.stop()
                 await self.fleet.stop()
         finally:
             await self._sending.background.close()

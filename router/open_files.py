@@ -4,12 +4,19 @@ A stream takes two sockets, the client's and the worker's. The soft limit of the
 and allowed; what cannot be is an error that names the limit and what to do.
 """
 
+import errno
 import resource
 
 from router.errors import ConfigError
 
 #: Files beside streams: libraries, logs, probes, event sockets, connections that come and go.
 SPARE_FILES = 512
+_LIMIT_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
+
+
+def is_own_limit(error: BaseException) -> bool:
+    """Whether a connection failed because this process or machine is at its limits, which says nothing of the peer."""
+    return isinstance(error, OSError) and error.errno in _LIMIT_ERRNOS
 
 
 def reserve_files(streams: int) -> None:

@@ -10,8 +10,8 @@ from fastapi import FastAPI
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import JSONResponse
 
-from router.proxy.abort_call import ABORT_PATH
 from router.proxy.api import PATHS, SHAPES, Api
+from router.proxy.legs.aborts import ABORT_PATH
 from router.proxy.token_calls import COUNT_PATH, TOKEN_PATHS
 
 Json = dict[str, Any]

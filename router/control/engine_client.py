@@ -4,7 +4,6 @@ A question that could not be asked because this process or machine is at its lim
 """
 
 import asyncio
-import errno
 import json
 from collections.abc import Callable
 from typing import Any
@@ -14,13 +13,12 @@ import msgspec
 
 from router.control.facts import WorkerFacts, read_facts, read_sidecar_facts
 from router.control.loads import LoadSource
+from router.open_files import is_own_limit
 from wire.load import LoadReport, decode_sglang_loads, decode_vllm_count, decode_vllm_metrics
 from wire.malformed import Malformed
 
 #: Longest answer that is read.
 MAX_ANSWER_BYTES = 8 << 20
-#: Connections fail so where this process or machine is at its limits.
-_OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 
 #: Forms in which engines tell their load, the best first: path, and what reads the answer.
 _LOAD_FORMS: dict[LoadSource, tuple[str, Callable[[bytes], tuple[LoadReport, ...] | Malformed]]] = {
@@ -149,7 +147,7 @@ def _raise_own(error: BaseException) -> None:
     cause: BaseException | None = error
     while cause is not None:
         inner = cause.exceptions if isinstance(cause, BaseExceptionGroup) else (cause,)
-        if any(isinstance(each, OSError) and each.errno in _OWN_ERRNOS for each in inner):
+        if any(map(is_own_limit, inner)):
             raise OwnLimitError(str(error)) from error
         cause = cause.__cause__ or cause.__context__
 

@@ -36,9 +36,9 @@ class FileSource:
         self._report = report
         await self._file.watch()
 
-    async def _take(self, text: str) -> None:
-        workers = await asyncio.to_thread(check_workers_text, text, str(self._file.path))
+    async def _take(self, text: str, path: Path) -> None:
+        workers = await asyncio.to_thread(check_workers_text, text, str(path))
         if self._report is not None:
             self._report(Listed(FILE, tuple(map(Entry, workers))))
             self._file.counts.taken += 1
-            _log.info("workers_taken file=%s workers=%d", self._file.path, len(workers))
+            _log.info("workers_taken file=%s workers=%d", path, len(workers))

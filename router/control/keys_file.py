@@ -4,7 +4,6 @@ A file that is refused changes nothing: the keys that were taken before go on, a
 why. A key that is gone from the file opens nothing from then on; what it began before ends as it would have.
 """
 
-import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from fastapi.responses import JSONResponse
 
 from router.access import Key, KeyRing
 from router.config_access import load_keys
-from router.control.watched_file import POLL_S, SETTLE_S, ReloadCounts, WatchedFile
+from router.control.watched_file import POLL_S, SETTLE_S, WatchedFile
 from router.errors import ConfigError, error_body
 from router.regular_file import read_once
 
@@ -44,47 +43,17 @@ class WatchedKeys:
     ) -> None:
         self._own = own
         self._apply = apply
-        self._file: WatchedFile | None = None
-        self._task: asyncio.Task[None] | None = None
+        self.watch = WatchedFile(path, self._read, what="keys", poll_s=poll_s, settle_s=settle_s)
         #: What is in force.
         self.ring = KeyRing(own)
         if path is not None:
             self.ring = self._parse(read_once(path), path)
-            self._file = WatchedFile(path, self._read, what="keys", poll_s=poll_s, settle_s=settle_s)
-        self.counts = ReloadCounts() if self._file is None else self._file.counts
 
-    @property
-    def path(self) -> Path | None:
-        """The file."""
-        return None if self._file is None else self._file.path
-
-    @property
-    def problem(self) -> str | None:
-        """Why the file as it stands was refused; None where it was taken."""
-        return None if self._file is None else self._file.problem
-
-    async def start(self) -> None:
-        """Watch the file, and take SIGHUP as a wish to read it anew."""
-        if self._file is not None:
-            self._task = asyncio.create_task(self._file.watch())
-
-    async def stop(self) -> None:
-        """End the watch."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def look(self, *, is_asked: bool = False) -> bool:
-        """Read the file where it changed, or where that was asked for; whether its keys are in force."""
-        return self._file is not None and await self._file.look(is_asked=is_asked)
-
-    async def _read(self, text: str) -> None:
-        if self._file is None:
-            return
-        ring = self._parse(text, self._file.path)
+    async def _read(self, text: str, path: Path) -> None:
+        ring = self._parse(text, path)
         if ring != self.ring:
             self.ring = ring
-            self.counts.taken += 1
+            self.watch.counts.taken += 1
             self._apply(ring)
 
     def _parse(self, text: str, path: Path) -> KeyRing:
@@ -101,10 +70,10 @@ class WatchedKeys:
     def to_json(self) -> dict[str, Any]:
         """Whom there are keys of, and what is wrong with the file; no key and no digest."""
         return {
-            "file": None if self.path is None else str(self.path),
-            "problem": self.problem,
-            "taken": self.counts.taken,
-            "refused": self.counts.refused,
+            "file": None if self.watch.path is None else str(self.watch.path),
+            "problem": self.watch.problem,
+            "taken": self.watch.counts.taken,
+            "refused": self.watch.counts.refused,
             "keys": [
                 {
                     "name": each.name,
@@ -130,12 +99,12 @@ def build_key_routes(keys: WatchedKeys) -> APIRouter:
     @routes.post("/v1/keys/reload")
     async def reload() -> JSONResponse:
         """Read the file anew; 409 where there is none, 422 where it is refused and the old keys stay."""
-        if keys.path is None:
+        if keys.watch.path is None:
             message = "all keys are part of the fleet's configuration; access.keys_file names a file of some"
             return JSONResponse(error_body(message, "invalid_request_error", code="no_keys_file"), status_code=409)
-        if await keys.look(is_asked=True):
+        if await keys.watch.look(is_asked=True):
             return JSONResponse(keys.to_json())
-        message = keys.problem or "the file was refused"
+        message = keys.watch.problem or "the file was refused"
         return JSONResponse(error_body(message, "invalid_request_error", code="keys_refused"), status_code=422)
 
     return routes

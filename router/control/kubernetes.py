@@ -19,6 +19,7 @@ import msgspec
 from router.config_discovery import KubernetesDiscovery
 from router.control.endpoint_slices import Seen, SliceList, SliceMirror
 from router.control.registry import Listed, Word
+from router.regular_file import read_bytes
 
 _log = logging.getLogger("dovecote.control")
 #: Longest wait for an answer, and for a line of a watch: the server sends bookmarks about every minute.
@@ -32,6 +33,8 @@ FIRST_PAUSE_S, MAX_PAUSE_S = 0.5, 30.0
 PAGE_SLICES = 500
 MAX_ANSWER_BYTES = 64 << 20
 MAX_LINE_BYTES = 8 << 20
+#: Of a token that is longer nothing is sent.
+MAX_TOKEN_BYTES = 64 << 10
 _GONE = 410
 
 
@@ -180,8 +183,8 @@ class KubernetesSource:
     def _make_headers(self) -> dict[str, str]:
         """The account's token as it stands now: Kubernetes writes a new one every hour."""
         try:
-            token = Path(self._config.token_file).read_text(encoding="ascii").strip()
-        except (OSError, UnicodeDecodeError):
+            token = read_bytes(Path(self._config.token_file), MAX_TOKEN_BYTES).decode("ascii").strip()
+        except ValueError:
             return {}
         return {"authorization": f"Bearer {token}"}
 

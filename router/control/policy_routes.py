@@ -19,12 +19,12 @@ def build_policy_routes(policy_file: PolicyFile) -> APIRouter:
     @routes.post("/v1/policy/reload")
     async def reload() -> JSONResponse:
         """Read the file anew; 409 where there is none, 422 where it is refused and the old policy stays."""
-        if policy_file.path is None:
+        if policy_file.watch.path is None:
             message = "the policy is part of the fleet's configuration; policy.file names one that can be read anew"
             return JSONResponse(error_body(message, "invalid_request_error", code="no_policy_file"), status_code=409)
-        if await policy_file.look(is_asked=True):
+        if await policy_file.watch.look(is_asked=True):
             return JSONResponse(policy_file.to_json())
-        message = policy_file.problem or "the file was refused"
+        message = policy_file.watch.problem or "the file was refused"
         return JSONResponse(error_body(message, "invalid_request_error", code="policy_refused"), status_code=422)
 
     return routes

@@ -68,8 +68,8 @@ class WatchedFile:
     """Watches one file. Belongs to the event loop that starts it.
 
     Args:
-        path: The file.
-        take: Takes its text, whole; raises ConfigError where it cannot be used. Is told whether that was asked for.
+        path: The file; None where there is none to watch, so that starting does nothing.
+        take: Takes its text, whole, and its path; raises ConfigError where it cannot be used.
         what: What the file is, in logs.
         poll_s: Seconds between two looks.
         settle_s: Seconds for which a change that the watch notices must have stood still.
@@ -77,8 +77,8 @@ class WatchedFile:
 
     def __init__(
         self,
-        path: Path,
-        take: Callable[[str], Awaitable[None]],
+        path: Path | None,
+        take: Callable[[str, Path], Awaitable[None]],
         *,
         what: str,
         poll_s: float = POLL_S,
@@ -95,69 +95,86 @@ class WatchedFile:
         #: One look at a time: a text that was read first must not be taken last.
         self._looking = asyncio.Lock()
         self._asked = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
         #: Why the file as it stands was refused; None where it was taken.
         self.problem: str | None = None
         self.counts = ReloadCounts()
 
+    def start(self) -> None:
+        """Watch in a task of its own, and take SIGHUP as a wish to have the file read anew where this thread may."""
+        if self.path is not None:
+            self._task = asyncio.get_running_loop().create_task(self.watch())
+
+    async def stop(self) -> None:
+        """End that task."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
     async def watch(self) -> None:
         """Watch until the task is cancelled."""
+        if self.path is None:
+            return
         HANGUPS.add(self._asked)
         try:
             while True:
-                await self._watch_once()
+                await self._watch_once(self.path)
         finally:
             HANGUPS.remove(self._asked)
 
-    async def _watch_once(self) -> None:
+    async def _watch_once(self, path: Path) -> None:
         is_asked = self._asked.is_set()
         self._asked.clear()
         try:
             if not is_asked:
-                await self._settle()
+                await self._settle(path)
             await self.look(is_asked=is_asked)
         except Exception:  # noqa: BLE001
             # The watch must outlive whatever stands in the file.
-            _log.exception("%s_watch_failed file=%s", self._what, self.path)
+            _log.exception("%s_watch_failed file=%s", self._what, path)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(self._poll_s):
                 await self._asked.wait()
 
-    async def _settle(self) -> None:
+    async def _settle(self, path: Path) -> None:
         """Wait while the file changes; a wish to have it read ends that."""
-        mark = await asyncio.to_thread(find_mark, self.path)
+        mark = await asyncio.to_thread(find_mark, path)
         for _ in range(MAX_SETTLES):
             if mark == self._mark or self._asked.is_set():
                 return
             await asyncio.sleep(self._settle_s)
-            before, mark = mark, await asyncio.to_thread(find_mark, self.path)
+            before, mark = mark, await asyncio.to_thread(find_mark, path)
             if mark == before:
                 return
 
     async def look(self, *, is_asked: bool = False) -> bool:
         """Read the file where it changed, or where that was asked for; whether what stands in it is in force."""
+        path = self.path
+        if path is None:
+            return False
         async with self._looking:
             try:
-                await self._look(is_asked=is_asked)
+                await self._look(path, is_asked=is_asked)
             except ConfigError as error:
                 self._refuse(error)
             except Exception as error:  # noqa: BLE001
                 # Our own defect: no reason to take half of a file, or to say nothing.
-                _log.exception("%s_not_taken file=%s", self._what, self.path)
+                _log.exception("%s_not_taken file=%s", self._what, path)
                 problem = f"cannot be taken ({type(error).__name__}); the log has the story"
-                self._refuse(make_error(self.path, problem))
+                self._refuse(make_error(path, problem))
         return self.problem is None
 
-    async def _look(self, *, is_asked: bool) -> None:
-        mark = await asyncio.to_thread(find_mark, self.path)
+    async def _look(self, path: Path, *, is_asked: bool) -> None:
+        mark = await asyncio.to_thread(find_mark, path)
         if mark == self._mark and mark is not None and not is_asked:
             return
         known, self._mark, self._text = self._text, None, None
-        still, text = await asyncio.to_thread(read_still, self.path)
+        still, text = await asyncio.to_thread(read_still, path)
         # What was written just now may be written again without looking any different.
         self._mark = still if time.time_ns() - still[0] > FRESH_NS else None
         self._text = text
         if text != known or (is_asked and self.problem is not None):
-            await self._take(text)
+            await self._take(text, path)
             self.problem = None
 
     def _refuse(self, error: ConfigError) -> None:

@@ -7,21 +7,20 @@ error; one that a router made may be another router's, and every worker is told 
 
 import asyncio
 import logging
-from contextlib import suppress
 
 import msgspec
 
-from router.errors import RequestError, UpstreamError
+from router.errors import RequestError
 from router.metrics import RequestOutcome
 from router.proxy import respond
 from router.proxy.call import Call
 from router.proxy.kept import check_id
 from router.proxy.kept_calls import decode_fields
+from router.proxy.legs.aborts import ask_to_abort
 from router.proxy.named_requests import NamedRequest, NamedRequests, is_engine_name
 from router.proxy.usable import UsableRanks
 from wire.ids import Target
 
-ABORT_PATH = "/abort_request"
 #: How long an engine may take to say that it ended a request.
 ABORT_S = 5.0
 #: Most workers that are told of a name which nobody has here.
@@ -69,21 +68,10 @@ class AbortCall:
         return await asyncio.gather(*(self._tell_one(name, target) for target in workers.values()))
 
     async def _tell_one(self, name: str, target: Target) -> bool:
-        url = f"{self._call.parts.fleet.find_url(target)}{ABORT_PATH}"
+        url = self._call.parts.fleet.find_url(target)
+        if url is None:
+            return False
         headers = [line for line in self._call.forward_headers(target) if line[0] != b"content-type"]
-        status = 0
-        with suppress(UpstreamError, TimeoutError):
-            async with asyncio.timeout(ABORT_S):
-                exchange = await self._call.parts.upstream.open(url, [*headers, *_JSON], _encode(name))
-                try:
-                    status = exchange.status
-                    while await exchange.read():
-                        continue
-                finally:
-                    exchange.close()
+        status = await ask_to_abort(self._call.parts.upstream, url, headers, name, limit_s=ABORT_S)
         _log.info("aborted request=%s worker=%s status=%d", name, target.worker, status)
         return 200 <= status < 300
-
-
-def _encode(name: str) -> bytes:
-    return msgspec.json.encode({"rid": name})

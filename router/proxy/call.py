@@ -40,7 +40,7 @@ from router.proxy.headers import Headers, HeadersTooLargeError, check_header_siz
 from router.proxy.inflate import CODINGS, MAX_MEMBERS, InflateProblem, inflate
 from router.proxy.interrupt import InterruptedExchange, Interruption
 from router.proxy.legs.sending import Sending, abandon
-from router.proxy.ports import ProxyParts
+from router.proxy.ports import ProxyParts, find_address
 from router.proxy.refusal import MAX_NAME_CHARS, hide_models
 from router.proxy.relay import Relay
 from router.proxy.sse import Usage
@@ -196,7 +196,7 @@ class Call:
         Raises:
             DovecoteError: The worker failed; one that refuses the connection is reported.
         """
-        url = f"{self.parts.fleet.find_url(target)}{self.path}"
+        url = f"{find_address(self.parts.fleet, target)}{self.path}"
         if self.query:
             url += f"?{self.query.decode('latin-1')}"
         headers = self.forward_headers(target)

@@ -15,12 +15,9 @@ import httptools
 
 from router.errors import UpstreamClosedError
 from router.proxy.answer import Answer
-from router.proxy.headers import Headers
+from router.proxy.headers import MAX_HEADER_BYTES, MAX_HEADER_LINES, Headers
 from router.proxy.upstream import GarbledAnswerError
 
-#: Most header lines of an answer, and most bytes in all of them.
-MAX_HEADER_LINES = 256
-MAX_HEADER_BYTES = 64 << 10
 #: A connection reset this soon after a request was written was closed with that request unread. Longer than any
 #: kernel waits before it acknowledges (Linux: 0.2 s).
 RESET_S = 0.25
@@ -231,6 +228,7 @@ class Connection(asyncio.Protocol):
             return
         self._head_bytes += len(name) + len(value)
         if len(self._headers) == MAX_HEADER_LINES or self._head_bytes > MAX_HEADER_BYTES:
+            self._is_sound = False
             self._answer.fail(GarbledAnswerError("the head of the worker's answer is too long"))
         else:
             self._headers.append((name.lower(), value))

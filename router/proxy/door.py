@@ -12,15 +12,16 @@ import logging
 import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Protocol
 from urllib.parse import unquote
 
 import httptools
 
-from router.errors import DovecoteError, RequestError
+from router.errors import DovecoteError
 from router.proxy.client import Client
 from router.proxy.door_call import DoorCall
 from router.proxy.error_form import encode_error
+from router.proxy.framing import BadHttpError, read_framing
 from router.proxy.headers import MAX_HEADER_BYTES, MAX_HEADER_LINES, Headers, HeadersTooLargeError
 
 Scope = dict[str, Any]
@@ -29,24 +30,24 @@ _log = logging.getLogger("dovecote.door")
 
 #: Requests of one connection that wait behind the one being served.
 MAX_WAITING = 16
-#: How long a client may stay silent between requests, and in the middle of one.
+#: How long a client may stay silent between requests, also while it takes nothing of its answer.
 IDLE_S = 65.0
+#: How long a head may take in all, and a client stay silent in the middle of a body.
 STALLED_S = 30.0
+#: A body takes no longer than that and its length at this pace: one that drips keeps no connection.
+MIN_BYTES_PER_S = 1_024.0
+#: Nothing more is read while so much of the bodies of requests waits behind the one being served.
+MAX_BEHIND_BYTES = 256 << 10
 #: How long what a client still sends is taken and thrown away once it was answered: closing at once would take the
 #: answer from it.
 LINGER_S = 2.0
-
-
-class BadHttpError(RequestError):
-    """What came is no request, or one that could be read in two ways."""
-
-    code = "invalid_http"
 
 
 _JSON = (b"content-type", b"application/json")
 _TOO_LARGE = HeadersTooLargeError(
     f"at most {MAX_HEADER_LINES} header lines of {MAX_HEADER_BYTES} bytes in all are taken"
 )
+_TOO_MUCH_FRAMING = BadHttpError("a chunk's head or the trailer is too long")
 
 
 class ServerState(Protocol):
@@ -83,13 +84,21 @@ class Door(asyncio.Protocol):
         self.is_full = False
         self._drained: asyncio.Event | None = None
         self._timer: asyncio.TimerHandle | None = None
-        self._heard_s = 0.0
+        #: When the client was last heard, when what it is sending began, and when it last took something.
+        self._heard_s = self._begun_s = self._took_s = 0.0
+        #: What it had not taken then.
+        self._unsent_bytes = 0
         # The request that is being read.
         self._receiving: DoorCall | None = None
         self._url = b""
         self._headers: Headers = []
         self._head_bytes = 0
         self._is_in_head = False
+        #: Bytes that came since its head, or since a piece of its body.
+        self._framing_bytes = 0
+        #: Bytes of bodies that came since one began to be served, of those behind it; reading is paused for them.
+        self._behind_bytes = 0
+        self._is_held = False
 
     # What the network tells
 
@@ -113,8 +122,8 @@ class Door(asyncio.Protocol):
         """See asyncio."""
         if self._is_closing:
             return
-        self._heard_s = self._loop.time()
         was_in_head = self._is_in_head
+        self._framing_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except httptools.HttpParserUpgrade:
@@ -129,6 +138,13 @@ class Door(asyncio.Protocol):
             if self._head_bytes > MAX_HEADER_BYTES:
                 self._refuse(_TOO_LARGE)
                 return
+        if self._receiving is not None and self._framing_bytes > MAX_HEADER_BYTES:
+            self._refuse(_TOO_MUCH_FRAMING)
+            return
+        if self._is_in_head or self._calls:
+            # Blank lines between requests are nothing.
+            self._heard_s = self._loop.time()
+        self._hold_back()
         self._serve_next()
 
     def eof_received(self) -> None:
@@ -160,10 +176,14 @@ class Door(asyncio.Protocol):
     def on_message_begin(self) -> None:
         """See httptools."""
         self._url, self._headers, self._head_bytes, self._is_in_head = b"", [], 0, True
+        self._begun_s = self._loop.time()
 
     def on_url(self, url: bytes) -> None:
         """See httptools."""
         self._url += url
+        self._head_bytes += len(url)
+        if self._head_bytes > MAX_HEADER_BYTES:
+            raise _TOO_LARGE
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """See httptools; trailers come so too, and are dropped."""
@@ -207,11 +227,15 @@ class Door(asyncio.Protocol):
             expects_continue=framing.expects_continue,
         )
         self._calls.append((self._receiving, scope))
+        self._framing_bytes = 0
 
     def on_body(self, piece: bytes) -> None:
         """See httptools."""
+        self._framing_bytes = 0
         if self._receiving is not None:
             self._receiving.put(piece)
+            if self._receiving is not self._calls[0][0]:
+                self._behind_bytes += len(piece)
 
     def on_message_complete(self) -> None:
         """See httptools."""
@@ -220,6 +244,20 @@ class Door(asyncio.Protocol):
             self._receiving = None
 
     # Serving
+
+    def _hold_back(self) -> None:
+        """Read no more while much waits behind the request being served: nobody has said how long it may be."""
+        if self._behind_bytes > MAX_BEHIND_BYTES and not self._is_held:
+            self._is_held = True
+            self._transport.pause_reading()
+
+    def _read_on(self) -> None:
+        """The next request is served."""
+        self._behind_bytes = 0
+        self._heard_s = self._begun_s = self._loop.time()
+        if self._is_held and not self._transport.is_closing():
+            self._is_held = False
+            self._transport.resume_reading()
 
     def _serve_next(self) -> None:
         if self._calls and self._serving is None:
@@ -244,10 +282,13 @@ class Door(asyncio.Protocol):
             self._serving = None
         self._server.total_requests += 1
         self._calls.popleft()
-        if not call.is_ended or not call.keeps_alive or self._is_ending or self._is_closing:
+        if not call.is_ended and self.is_full:
+            # A client that takes nothing is not waited for to tell it that there is no more.
+            self._transport.abort()
+        elif not call.is_ended or not call.keeps_alive or self._is_ending or self._is_closing:
             self._close()
         else:
-            self._heard_s = self._loop.time()
+            self._read_on()
             self._serve_next()
 
     def write(self, data: bytes) -> None:
@@ -285,62 +326,39 @@ class Door(asyncio.Protocol):
         self._is_closing = True
         if self._transport.is_closing():
             return
+        if not (self._receiving or self._is_in_head) or not self._transport.can_write_eof():
+            # Should the client take nothing of what it is still owed, `_look` ends it.
+            self._transport.close()
+            return
         if self._timer is not None:
             self._timer.cancel()
-        if self._receiving is None or not self._transport.can_write_eof():
-            self._transport.close()
-        else:
-            self._is_mute = True
-            self._transport.write_eof()
-            self._timer = self._loop.call_later(LINGER_S, self._transport.abort)
+        self._is_mute = True
+        self._transport.write_eof()
+        self._timer = self._loop.call_later(LINGER_S, self._transport.abort)
 
     def _look(self) -> None:
-        """Close a connection on which nothing was heard for long, unless the client waits for its answer."""
-        allowed_s = STALLED_S if self._receiving is not None or self._is_in_head else IDLE_S
-        waits = self._receiving is None and bool(self._calls)
-        left_s = STALLED_S if waits else self._heard_s + allowed_s - self._loop.time()
+        """Close a connection whose client does nothing for too long, unless it waits for its answer."""
+        now_s = self._loop.time()
+        left_s = self._find_end_s(now_s) - now_s
         if left_s <= 0:
             self._transport.abort()
         else:
             self._timer = self._loop.call_later(max(left_s, 1.0), self._look)
 
-
-class Framing(NamedTuple):
-    """What a head says of the body behind it."""
-
-    has_body: bool
-    #: Whether the client waits for a word before it sends it.
-    expects_continue: bool
-
-
-def read_framing(headers: Headers, version: str) -> Framing:
-    """See that a request says where its body ends, in the one way that nobody can read otherwise.
-
-    Raises:
-        BadHttpError: It does not.
-    """
-    lengths = hosts = codings = 0
-    expects_continue = False
-    for name, value in headers:
-        if name == b"content-length":
-            lengths += 1
-        elif name == b"host":
-            hosts += 1
-        elif name == b"transfer-encoding":
-            codings += 1
-            if value.strip().lower() != b"chunked":
-                raise BadHttpError("a body comes plain or in chunks; no other transfer-encoding is taken")
-        elif name == b"expect":
-            expects_continue = value.lower() == b"100-continue"
-        if b"\n" in value or b"\r" in value or b"\0" in value:
-            raise BadHttpError("a header line goes on over its end")
-    if lengths + codings > 1:
-        raise BadHttpError("the length of the body is said more than once")
-    if version not in {"1.0", "1.1"} or (codings and version == "1.0"):
-        raise BadHttpError("HTTP/1.1 is spoken here, and HTTP/1.0 without chunks")
-    if hosts > 1 or (hosts == 0 and version == "1.1"):
-        raise BadHttpError("a request names one host")
-    return Framing(lengths + codings > 0, expects_continue)
+    def _find_end_s(self, now_s: float) -> float:
+        """Until when the client has to do something."""
+        if self.is_full or self._is_closing:
+            unsent_bytes = self._transport.get_write_buffer_size()
+            if unsent_bytes != self._unsent_bytes:
+                self._unsent_bytes, self._took_s = unsent_bytes, now_s
+            return self._took_s + IDLE_S
+        self._unsent_bytes = 0
+        if self._is_in_head:
+            return self._begun_s + STALLED_S
+        if self._receiving is None or self._is_held:
+            return now_s + STALLED_S if self._calls else self._heard_s + IDLE_S
+        silent_s, slow_s = self._heard_s, self._begun_s + self._receiving.size_bytes / MIN_BYTES_PER_S
+        return min(silent_s, slow_s) + STALLED_S
 
 
 def find_address(said: Any) -> tuple[str, int] | None:

@@ -51,7 +51,8 @@ class DoorCall:
         self.keeps_alive = keeps_alive
         # The body.
         self._pieces: list[bytes] = []
-        self._size_bytes = 0
+        #: Bytes of it that came.
+        self.size_bytes = 0
         self._limit_bytes: int | None = None
         #: Whether all of the body arrived.
         self.is_received = False
@@ -68,8 +69,8 @@ class DoorCall:
 
     def put(self, piece: bytes) -> None:
         """A piece of the body came; what is over the limit is dropped."""
-        self._size_bytes += len(piece)
-        if self._limit_bytes is None or self._size_bytes <= self._limit_bytes:
+        self.size_bytes += len(piece)
+        if self._limit_bytes is None or self.size_bytes <= self._limit_bytes:
             self._pieces.append(piece)
         else:
             self._pieces.clear()
@@ -93,7 +94,7 @@ class DoorCall:
     async def receive_body(self, limit_bytes: int) -> bytes:
         """See `Client`."""
         self._limit_bytes = limit_bytes
-        while self._size_bytes <= limit_bytes and not self.is_received:
+        while self.size_bytes <= limit_bytes and not self.is_received:
             if self.is_gone:
                 raise ClientGoneError
             if self._expects_continue:
@@ -102,7 +103,7 @@ class DoorCall:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         pieces, self._pieces = self._pieces, []
-        if self._size_bytes > limit_bytes:
+        if self.size_bytes > limit_bytes:
             raise BodyTooLargeError(f"the body is longer than the limit of {limit_bytes} bytes")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 

@@ -27,7 +27,7 @@ _OVERRIDE_PREFIX = b"x-override-"
 _RESPONSE_OWN = frozenset({b"content-length", b"date", b"server", b"x-request-id"})
 _OWN_PREFIX = b"x-dovecote-"
 
-#: Most header lines of a request, and most bytes in all of them.
+#: Most header lines of a request or an answer, and most bytes in all of them.
 MAX_HEADER_LINES = 256
 MAX_HEADER_BYTES = 64 << 10
 

@@ -20,6 +20,8 @@ class Interruption(StrEnum):
     """Why an exchange was stopped from outside."""
 
     CLIENT_GONE = "client_gone"
+    #: It took nothing of its answer for too long: no fault of the worker, which is not read from meanwhile.
+    CLIENT_STALLED = "client_stalled"
     TIMED_OUT = "timed_out"
     #: It never paused for too long, and yet did not end.
     TOO_LONG = "too_long"
@@ -99,7 +101,7 @@ class ExchangeWatch:
         if now_s >= self._whole_until_s:
             self._strike(Interruption.TOO_LONG)
         elif now_s >= phase_until_s:
-            self._strike(Interruption.TIMED_OUT)
+            self._strike(Interruption.CLIENT_STALLED if self._client.is_full else Interruption.TIMED_OUT)
         else:
             self._arm(min(self._whole_until_s, phase_until_s))
 

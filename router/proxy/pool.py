@@ -7,12 +7,12 @@ Source: docs/faults.md C06, C07; RFC 9112 section 9.
 """
 
 import asyncio
-import errno
 import re
 import ssl
 from urllib.parse import urlsplit
 
 from router.errors import UpstreamUnreachableError
+from router.open_files import is_own_limit
 from router.proxy.answer import Answer
 from router.proxy.connection import Connection, UnreadRequestError
 from router.proxy.headers import Headers
@@ -23,8 +23,6 @@ from router.proxy.upstream import OutOfSocketsError
 POOL_IDLE_S = 3.0
 #: A worker that says how long it keeps idle connections is believed to this part.
 _KEPT_PART = 0.5
-#: Connections fail so where this process or machine is at its limits.
-_OWN_ERRNOS = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM, errno.EADDRNOTAVAIL})
 _TARGET = re.compile(r"/[!-~]*+")
 _BODILESS_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
@@ -149,7 +147,7 @@ class PooledUpstream:
         except TimeoutError as error:
             raise UpstreamUnreachableError(f"the worker took no connection within {self._connect_s:g} s") from error
         except (OSError, UnicodeError) as error:
-            if getattr(error, "errno", None) in _OWN_ERRNOS:
+            if is_own_limit(error):
                 raise OutOfSocketsError("the router has no socket left to reach a worker; try again soon") from error
             raise UpstreamUnreachableError("the worker does not accept connections") from error
         if not connection.is_open:

@@ -10,6 +10,7 @@ from prefix_index import BlockChain
 from prefix_index.trust import Trust
 from router.access.gate import KEY_HEADERS
 from router.access.tenants import Tenancy
+from router.errors import UpstreamUnreachableError
 from router.fleet.agreement import Agreement
 from router.fleet.tiers import ReuseOption
 from router.metrics import RouterMetrics
@@ -81,6 +82,18 @@ class FleetPort(Protocol):
 
     def count_placed(self, worker: WorkerId) -> None:
         """A request was placed on one of a worker's ranks."""
+
+
+def find_address(fleet: FleetPort, target: Target) -> str:
+    """Base URL of a rank's worker, which may have left since it was chosen.
+
+    Raises:
+        UpstreamUnreachableError: It has.
+    """
+    url = fleet.find_url(target)
+    if url is None:
+        raise UpstreamUnreachableError(f"worker {target.worker} left the fleet")
+    return url
 
 
 class ProxyLimits(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,7 +23,7 @@ from router.proxy.ports import ProxyLimits
 from router.proxy.sse import StreamScanner, Usage, looks_like_stream
 from router.proxy.upstream import Exchange, GarbledAnswerError
 from router.proxy.verdicts import judge_status
-from router.proxy.whole_answer import Answer, read_answer
+from router.proxy.whole_answer import AnswerSummary, read_answer
 
 #: Output chunks between two words to placement about a request's progress.
 PROGRESS_CHUNKS = 32
@@ -164,7 +164,7 @@ class Relay:
 
     async def _carry_whole(self, asked: Expected) -> Relayed:
         status, body = await self._read_answer()
-        answer = await self._check(body, asked) if status < 300 else Answer()
+        answer = await self._check(body, asked) if status < 300 else AnswerSummary()
         if is_id(answer.id):
             self._witness.keep_response(answer.id)
         await self._send_whole(status, body)
@@ -204,7 +204,7 @@ class Relay:
                 raise GarbledAnswerError(f"the worker's answer is longer than {self._limits.answer_bytes} bytes")
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
-    async def _check(self, body: bytes, asked: Expected) -> Answer:
+    async def _check(self, body: bytes, asked: Expected) -> AnswerSummary:
         """Usage and name of a good answer; one that is no JSON object is none."""
         encoding = find_header(self._exchange.headers, b"content-encoding")
         if encoding not in {None, b"identity"}:

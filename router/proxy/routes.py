@@ -9,7 +9,7 @@ from typing import Any
 
 from router.metrics import RequestOutcome
 from router.proxy import respond
-from router.proxy.abort_call import ABORT_PATH, AbortCall
+from router.proxy.abort_call import AbortCall
 from router.proxy.api import PATHS, Api
 from router.proxy.attempt import RunningRequests
 from router.proxy.call import Call, Scope, WrongMethodError
@@ -19,6 +19,7 @@ from router.proxy.error_form import find_error_form
 from router.proxy.forward_call import METHODS, forward, is_forwarded
 from router.proxy.kept import find_response_path
 from router.proxy.kept_calls import OpenSession, close_session, use_response
+from router.proxy.legs.aborts import ABORT_PATH
 from router.proxy.named_requests import NamedRequests
 from router.proxy.output_call import OutputCall
 from router.proxy.ports import ProxyParts

@@ -8,7 +8,7 @@ from router.proxy.sse import Usage, read_usage, sum_usage
 from router.proxy.told_error import read_error_status
 
 
-class Answer(msgspec.Struct, frozen=True):
+class AnswerSummary(msgspec.Struct, frozen=True):
     """What is read of an answer."""
 
     usage: Usage | None = None
@@ -28,7 +28,7 @@ class _Body(msgspec.Struct):
 _DECODER = msgspec.json.Decoder(_Body | list[Any])
 
 
-def read_answer(body: bytes, *, choices_of_prompt: int = 1) -> Answer | None:
+def read_answer(body: bytes, *, choices_of_prompt: int = 1) -> AnswerSummary | None:
     """What a body says; None where it is no answer at all.
 
     Args:
@@ -41,8 +41,8 @@ def read_answer(body: bytes, *, choices_of_prompt: int = 1) -> Answer | None:
         return None
     if isinstance(said, _Body):
         usage = read_usage(said.usage) or read_usage(said.meta_info)
-        return Answer(usage, said.id, None if said.error is None else read_error_status(said.error))
+        return AnswerSummary(usage, said.id, None if said.error is None else read_error_status(said.error))
     if not said or not all(isinstance(each, dict) for each in said):
         return None
     usages = {place: read_usage(each.get("meta_info")) or Usage() for place, each in enumerate(said)}
-    return Answer(sum_usage(usages, choices_of_prompt))
+    return AnswerSummary(sum_usage(usages, choices_of_prompt))

@@ -12,6 +12,7 @@ import torch
 
 from benchmarks import kernels_checks
 from benchmarks.kernels_meter import Case, Meter
+from kernels.lse_merge import reference as lse_reference
 from kernels.page_gather import reference
 
 ROOT = Path(__file__).parents[2]
@@ -80,6 +81,22 @@ def test_an_op_that_is_wrong_is_named_and_nothing_is_timed(monkeypatch):
 
     monkeypatch.setattr(reference, "page_gather", gather_wrongly)
     assert kernels_checks.check_all(torch.device("cpu")) == ["page_gather: not the same bytes"]
+
+
+def test_a_case_that_fails_is_told_and_does_not_end_the_run():
+    def fail():
+        raise RuntimeError("no kernel image")
+
+    row = Meter(repeats=1, use_gpu=False).try_out(Case("x", fail))
+    assert row == {"what": "x", "failed": "RuntimeError: no kernel image"}
+
+
+def test_an_op_that_raises_is_wrong(monkeypatch):
+    def fail(*_):
+        raise RuntimeError("no kernel image")
+
+    monkeypatch.setattr(lse_reference, "lse_merge", fail)
+    assert kernels_checks.check_all(torch.device("cpu")) == ["lse_merge: RuntimeError: no kernel image"]
 
 
 def test_a_row_is_held_against_its_ceiling_and_against_others():

@@ -2,11 +2,12 @@
 
 import asyncio
 import json
+import socket
 
 import pytest
 from aiohttp import web
-from fake_engine import DONE, ROLE, answering, chunk, event, hanging, streaming, well_behaved
-from proxy_harness import CHAT, eventually, in_process, value
+from fake_engine import DONE, ROLE, answering, chunk, event, hanging, open_stream, streaming, well_behaved
+from proxy_harness import CHAT, eventually, in_process, on_socket, value
 
 FAST = {"failures": 3, "open_s": 0.2}
 PROBES = {"interval_s": 0.05, "unhealthy_after": 3}
@@ -57,6 +58,31 @@ async def test_after_output_no_error_is_a_mistake_of_the_client(engine):
         for _ in range(3):
             await client.chat(stream=True)
         assert state(client) == "open"
+
+
+async def endless(_engine, request, _body):
+    response = await open_stream(request)
+    while True:
+        await response.write(chunk("a" * 10_000))
+
+
+async def test_D01_clients_that_stop_reading_leave_the_worker_in_service(engine):
+    engine.script = endless
+    timeouts = {"idle_s": 0.2, "first_byte_s": 5.0, "request_s": 30.0}
+    async with on_socket([engine.url], breaker=FAST, timeouts=timeouts) as client:
+        loop, address = asyncio.get_running_loop(), (client.base_url.host, client.base_url.port)
+        body = json.dumps(CHAT | {"stream": True}).encode()
+        head = b"POST /v1/chat/completions HTTP/1.1\r\nhost: a\r\ncontent-length: %d\r\n\r\n" % len(body)
+        readers = [socket.socket() for _ in range(4)]
+        for reader in readers:
+            reader.setblocking(False)
+            await loop.sock_connect(reader, address)
+            await loop.sock_sendall(reader, head + body)
+        await eventually(lambda: value(client.router, "requests_total", outcome="cancelled") == 4)
+        assert state(client) == "closed"
+        assert value(client.router, "upstream_errors_total", worker="w0", reason="upstream_timeout") == 0
+        for reader in readers:
+            reader.close()
 
 
 async def test_D02_a_full_single_worker_is_asked_again_as_soon_as_it_has_room(engine):

@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+import pytest
 from fake_engine import DONE, ROLE, chunk, hanging, open_stream
 from proxy_harness import CHAT, eventually, in_process, value
 
@@ -193,3 +194,15 @@ async def test_load_comes_from_vllms_page_or_count_where_there_is_nothing_better
         assert (second.report.running_requests, second.report.used_tokens) == (4, 0)
         sources = [worker.loads.by_rank[0].source for worker in client.router.fleet.workers.values()]
         assert sources == ["metrics", "count"]
+
+
+# The fake engine has no /tokenize, and its own 404 comes through.
+@pytest.mark.parametrize(("path", "status"), [("/v1/chat/completions", 200), ("/tokenize", 404)])
+async def test_a_worker_that_left_since_it_was_chosen_is_passed_over(path, status, engines):
+    urls = [engine.url for engine in engines]
+    async with in_process(urls, probes={"interval_s": 3_600.0}, policy={"name": "round_robin"}) as client:
+        # Between the choice and the sending nothing waits that a test could hold: placement simply still knows it.
+        del client.router.fleet.workers["w0"]
+        for _ in range(4):
+            response = await client.post(path, json=CHAT | {"prompt": "p"})
+            assert (response.status_code, response.headers["x-dovecote-worker"]) == (status, "w1")

@@ -32,6 +32,7 @@ OTHERS = [
 ]
 
 
+pytest.importorskip("triton", reason="needs triton, which is made for Linux only")
 # A machine that others use takes long to compile it all.
 pytestmark = pytest.mark.timeout(900)
 

@@ -235,4 +235,32 @@ ACCESS = (
         "            if False:\n",
         ("tests/http/test_keys_file.py",),
     ),
+    Mutation(
+        "an adapter is no model of a key",
+        "router/proxy/output_call.py",
+        "        self._call.check_allowed(body.model, *body.adapters)\n",
+        "        self._call.check_allowed(body.model)\n",
+        TENANTS,
+    ),
+    Mutation(
+        "a key for one model hears of all",
+        "router/proxy/refusal.py",
+        "    if principal.models is None or not isinstance(error, UnknownModelError):\n",
+        "    if principal.models is None or isinstance(error, UnknownModelError):\n",
+        TENANTS,
+    ),
+    Mutation(
+        "who leaves the queue as it is displaced leaves the newcomer in it for good",
+        "router/proxy/admit.py",
+        "        if not is_gone:\n            place.set_exception",
+        "        if True:\n            place.set_exception",
+        ("tests/router/proxy/test_waiting_clients.py",),
+    ),
+    Mutation(
+        "an engine's count bars a key for ever",
+        "router/admission/rates.py",
+        "        self.level = max(self.level - amount, -float(MAX_DEBT_MINUTES * self.per_minute))\n",
+        "        self.level -= amount\n",
+        RATES,
+    ),
 )

@@ -203,4 +203,18 @@ FLEET = (
         "        return True\n",
         ("tests/http/test_shutdown.py",),
     ),
+    Mutation(
+        "clients that read nothing open the breaker",
+        "router/proxy/interrupt.py",
+        "Interruption.CLIENT_STALLED if self._client.is_full else Interruption.TIMED_OUT",
+        "Interruption.CLIENT_STALLED if self._is_over else Interruption.TIMED_OUT",
+        ("tests/http/test_breakers.py",),
+    ),
+    Mutation(
+        "clients' mistakes told with status 200 open the breaker",
+        "router/proxy/relay.py",
+        "        is_failure = judge_status(told_status) is Verdict.FAILED\n",
+        "        is_failure = judge_status(told_status) is not Verdict.GOOD\n",
+        ("tests/http/test_breakers.py",),
+    ),
 )

@@ -8,6 +8,9 @@ CONNECTION = "router/proxy/connection.py"
 ANSWER = "router/proxy/answer.py"
 POOL = "router/proxy/pool.py"
 DOOR_FILE = "router/proxy/door.py"
+FRAMING = "router/proxy/framing.py"
+PATIENCE = ("tests/contracts/test_door_patience.py",)
+INFLATE = ("tests/router/proxy/test_inflate.py",)
 CALL = "router/proxy/door_call.py"
 
 WIRE = (
@@ -69,7 +72,7 @@ WIRE = (
     ),
     Mutation(
         "two hosts pass",
-        DOOR_FILE,
+        FRAMING,
         "    if hosts > 1 or (hosts == 0",
         "    if (hosts == 0",
         DOOR,
@@ -108,5 +111,54 @@ WIRE = (
         "        if framing.has_body and self._parser.should_upgrade():\n",
         "        if not framing.has_body and self._parser.should_upgrade():\n",
         DOOR,
+    ),
+    Mutation(
+        "a head that drips keeps its connection",
+        DOOR_FILE,
+        "            return self._begun_s + STALLED_S\n",
+        "            return self._heard_s + STALLED_S\n",
+        PATIENCE,
+    ),
+    Mutation(
+        "a body that drips keeps its connection",
+        DOOR_FILE,
+        "        return min(silent_s, slow_s) + STALLED_S\n",
+        "        return max(silent_s, slow_s) + STALLED_S\n",
+        PATIENCE,
+    ),
+    Mutation(
+        "who takes nothing of an answer is waited for without end",
+        DOOR_FILE,
+        "        if self.is_full or self._is_closing:\n            unsent",
+        "        if self.is_full and self._is_closing and self._is_mute:\n            unsent",
+        PATIENCE,
+    ),
+    Mutation(
+        "bodies behind a request are kept however long",
+        DOOR_FILE,
+        "        if self._behind_bytes > MAX_BEHIND_BYTES and",
+        "        if self._behind_bytes > 1_000 * MAX_BEHIND_BYTES and",
+        PATIENCE,
+    ),
+    Mutation(
+        "trailers of a request may be as long as they like",
+        DOOR_FILE,
+        "        if self._receiving is not None and self._framing_bytes > MAX_HEADER_BYTES:\n",
+        "        if self._receiving is None and self._framing_bytes > MAX_HEADER_BYTES:\n",
+        PATIENCE,
+    ),
+    Mutation(
+        "trailers of an answer may be as long as they like",
+        CONNECTION,
+        "        if self._received_bytes > MAX_HEADER_BYTES and not answer.is_complete:\n",
+        "        if self._received_bytes > MAX_HEADER_BYTES and not answer.has_head:\n",
+        UPSTREAM,
+    ),
+    Mutation(
+        "a compressed body may have any number of members",
+        "router/proxy/inflate.py",
+        "    for _ in range(MAX_MEMBERS):\n",
+        "    for _ in range(1_000 * MAX_MEMBERS):\n",
+        INFLATE,
     ),
 )

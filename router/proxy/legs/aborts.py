@@ -14,8 +14,10 @@ import msgspec
 from router.errors import DovecoteError
 from router.fleet.rank import RankFacts
 from router.fleet.role import Engine
+from router.proxy.headers import Headers
 from router.proxy.upstream import Upstream
 
+ABORT_PATH = "/abort_request"
 #: How long an engine may take to answer.
 ABORT_S = 2.0
 _JSON = [(b"content-type", b"application/json")]
@@ -60,12 +62,31 @@ def abort_on_engine(
 
 
 async def _ask(upstream: Upstream, url: str, name: str, key: bytes | None) -> None:
-    headers = _JSON if key is None else [*_JSON, (b"authorization", key)]
+    await ask_to_abort(upstream, url, [] if key is None else [(b"authorization", key)], name, limit_s=ABORT_S)
+
+
+async def ask_to_abort(upstream: Upstream, url: str, headers: Headers, name: str, *, limit_s: float) -> int:
+    """Ask one engine and wait for its word.
+
+    Args:
+        upstream: Connections.
+        url: The engine.
+        headers: Lines for it, but for the kind of the body.
+        name: Of the request, as the engine knows it.
+        limit_s: How long it may take.
+
+    Returns:
+        The status that it answered; 0 where it did not.
+    """
+    status = 0
     with suppress(DovecoteError, TimeoutError):
-        async with asyncio.timeout(ABORT_S):
-            exchange = await upstream.open(f"{url}/abort_request", headers, msgspec.json.encode({"rid": name}))
+        async with asyncio.timeout(limit_s):
+            body = msgspec.json.encode({"rid": name})
+            exchange = await upstream.open(f"{url}{ABORT_PATH}", [*headers, *_JSON], body)
             try:
+                status = exchange.status
                 while await exchange.read():
-                    pass
+                    continue
             finally:
                 exchange.close()
+    return status

@@ -51,14 +51,14 @@ def write(path, text):
 async def test_a_changed_file_is_taken_and_an_unchanged_one_is_not_taken_again(path):
     applied = Applied()
     file = PolicyFile(path, PolicyConfig(), applied)
-    assert await file.look()
+    assert await file.watch.look()
     assert applied.seen == []
     write(path, GOOD)
-    assert await file.look()
-    assert await file.look()
+    assert await file.watch.look()
+    assert await file.watch.look()
     assert applied.seen == [("cache_affinity", None)]
     assert file.config == load_policy_config(GOOD, "x")
-    assert (file.counts.taken, file.counts.refused) == (1, 0)
+    assert (file.watch.counts.taken, file.watch.counts.refused) == (1, 0)
 
 
 @pytest.mark.parametrize("bad", ["weights: {wait: -1}", "name: x", "{", "settings: {x: 1}", "\x00", "workers: []"])
@@ -66,19 +66,19 @@ async def test_a_bad_file_changes_nothing_and_is_told_until_it_is_good_again(pat
     applied = Applied()
     write(path, GOOD)
     file = PolicyFile(path, PolicyConfig(), applied)
-    assert await file.look()
+    assert await file.watch.look()
     write(path, bad)
-    assert not await file.look()
-    assert not await file.look()
+    assert not await file.watch.look()
+    assert not await file.watch.look()
     assert file.config.weights.wait == 2.0
     assert len(applied.seen) == 1
-    assert file.problem is not None
-    assert str(path) in file.problem or "policy" in file.problem
-    assert file.to_json()["problem"] == file.problem
-    assert file.counts.refused == 1
+    assert file.watch.problem is not None
+    assert str(path) in file.watch.problem or "policy" in file.watch.problem
+    assert file.to_json()["problem"] == file.watch.problem
+    assert file.watch.counts.refused == 1
     write(path, "name: random")
-    assert await file.look()
-    assert file.problem is None
+    assert await file.watch.look()
+    assert file.watch.problem is None
     assert applied.seen[-1] == ("random", None)
 
 
@@ -86,11 +86,11 @@ async def test_a_file_that_vanishes_or_is_no_text_changes_nothing(path):
     applied = Applied()
     file = PolicyFile(path, PolicyConfig(), applied)
     path.unlink()
-    assert not await file.look()
-    assert "cannot be read" in file.problem
+    assert not await file.watch.look()
+    assert "cannot be read" in file.watch.problem
     path.write_bytes(b"\xff\xfe")
-    assert not await file.look()
-    assert "is not UTF-8 text" in file.problem
+    assert not await file.watch.look()
+    assert "is not UTF-8 text" in file.watch.problem
     assert applied.seen == []
 
 
@@ -98,48 +98,48 @@ async def test_a_second_policy_comes_with_the_first(path):
     applied = Applied()
     file = PolicyFile(path, PolicyConfig(), applied)
     write(path, "shadow: {name: overlap_linear, settings: {prefill_load_scale: 4.0}}")
-    assert await file.look()
+    assert await file.watch.look()
     assert applied.seen == [("cache_affinity", "overlap_linear")]
 
 
 async def test_without_a_file_there_is_nothing_to_read():
     file = PolicyFile(None, PolicyConfig(), Applied())
-    await file.start()
-    assert not await file.look(is_asked=True)
-    await file.stop()
+    file.watch.start()
+    assert not await file.watch.look(is_asked=True)
+    await file.watch.stop()
 
 
 async def test_the_watch_sees_a_change(path):
     applied = Applied()
     file = PolicyFile(path, PolicyConfig(), applied, poll_s=0.01)
-    await file.start()
+    file.watch.start()
     write(path, GOOD)
     await asyncio.wait_for(applied.changed.wait(), 30)
-    await file.stop()
+    await file.watch.stop()
     assert applied.seen == [("cache_affinity", None)]
 
 
 async def test_sighup_has_the_file_read_at_once(path):
     applied = Applied()
     file = PolicyFile(path, PolicyConfig(), applied, poll_s=3_600.0)
-    await file.start()
-    await file.look()
+    file.watch.start()
+    await file.watch.look()
     write(path, GOOD)
     os.kill(os.getpid(), signal.SIGHUP)
     await asyncio.wait_for(applied.changed.wait(), 30)
-    await file.stop()
+    await file.watch.stop()
 
 
 async def test_a_file_that_comes_back_as_it_was_is_taken_as_it_was(path):
     applied = Applied()
     write(path, GOOD)
     file = PolicyFile(path, PolicyConfig(), applied)
-    assert await file.look()
+    assert await file.watch.look()
     path.unlink()
-    assert not await file.look()
+    assert not await file.watch.look()
     write(path, GOOD)
-    assert await file.look()
-    assert (file.problem, len(applied.seen)) == (None, 1)
+    assert await file.watch.look()
+    assert (file.watch.problem, len(applied.seen)) == (None, 1)
 
 
 class WrittenTo(type(Path())):
@@ -177,26 +177,26 @@ async def test_a_file_that_is_being_written_is_left_alone_until_it_stands_still(
         poll_s=3_600.0,
         settle_s=0.001,
     )
-    await file.start()
+    file.watch.start()
     await asyncio.wait_for(applied.changed.wait(), 30)
-    await file.stop()
+    await file.watch.stop()
     assert len(applied.seen) == 1
     assert (file.config.weights.reuse, file.config.coefficients.max_copies) == (2.0, 7)
-    assert file.counts.refused == 0
+    assert file.watch.counts.refused == 0
 
 
 async def test_a_file_that_never_stands_still_is_refused_and_the_watch_goes_on(path):
     applied = Applied()
     writer = WrittenTo(path).goes_on(["# \n"] * 1_000)
     file = PolicyFile(writer, PolicyConfig(), applied, poll_s=0.001, settle_s=0.0)
-    await file.start()
-    await eventually(lambda: file.problem is not None)
-    assert "is being written" in file.problem
+    file.watch.start()
+    await eventually(lambda: file.watch.problem is not None)
+    assert "is being written" in file.watch.problem
     writer.pieces.clear()
     write(path, GOOD)
     await asyncio.wait_for(applied.changed.wait(), 30)
-    await file.stop()
-    assert file.problem is None
+    await file.watch.stop()
+    assert file.watch.problem is None
 
 
 async def test_a_mounted_configuration_is_followed_through_its_links(tmp_path):
@@ -214,7 +214,7 @@ async def test_a_mounted_configuration_is_followed_through_its_links(tmp_path):
     path.symlink_to("..data/policy.yaml")
     applied = Applied()
     file = PolicyFile(path, PolicyConfig(), applied, poll_s=0.001, settle_s=0.001)
-    await file.start()
+    file.watch.start()
     for number, (text, wanted) in enumerate(
         [("name: random", "random"), ("name: rand", None), ("name: round_robin", "round_robin")], start=2
     ):
@@ -224,9 +224,9 @@ async def test_a_mounted_configuration_is_followed_through_its_links(tmp_path):
             await asyncio.wait_for(applied.changed.wait(), 30)
             assert applied.seen[-1] == (wanted, None)
             continue
-        await eventually(lambda: file.problem is not None)
+        await eventually(lambda: file.watch.problem is not None)
         assert file.config.name.value == "random"
-    await file.stop()
+    await file.watch.stop()
     assert len(applied.seen) == 2
 
 
@@ -246,10 +246,10 @@ async def test_what_was_read_first_is_never_taken_last(path):
     write(path, "name: random\n" + "# words\n" * 40_000)
     watched = Watched(path)
     file = PolicyFile(watched, PolicyConfig(), applied)
-    first = asyncio.create_task(file.look())
+    first = asyncio.create_task(file.watch.look())
     await eventually(lambda: watched.looks == 2)  # before and after it was read
     write(path, GOOD)
-    await asyncio.gather(first, file.look(is_asked=True))
+    await asyncio.gather(first, file.watch.look(is_asked=True))
     assert file.config.weights.wait == 2.0
     assert applied.seen[-1] == ("cache_affinity", None)
 
@@ -261,11 +261,11 @@ async def test_looks_at_once_end_with_what_stands_there_last(path):
         looks = []
         for text in ("name: random", "name: round_robin", "name: nobody", f"weights: {{wait: {number + 2}.0}}"):
             write(path, text)
-            looks += [asyncio.create_task(file.look(is_asked=True)) for _ in range(3)]
+            looks += [asyncio.create_task(file.watch.look(is_asked=True)) for _ in range(3)]
             await asyncio.sleep(0)
         await asyncio.gather(*looks)
         assert file.config.weights.wait == number + 2.0
-        assert file.problem is None
+        assert file.watch.problem is None
 
 
 async def test_a_defect_in_taking_a_policy_is_told_and_asked_for_again_it_is_tried_again(path):
@@ -277,9 +277,9 @@ async def test_a_defect_in_taking_a_policy_is_told_and_asked_for_again_it_is_tri
 
     write(path, GOOD)
     file = PolicyFile(path, PolicyConfig(), apply)
-    assert not await file.look()
-    assert file.problem == f"{path}: cannot be taken (KeyError); the log has the story"
+    assert not await file.watch.look()
+    assert file.watch.problem == f"{path}: cannot be taken (KeyError); the log has the story"
     assert file.config == PolicyConfig()
-    assert not await file.look()
-    assert await file.look(is_asked=True)
-    assert (file.config.weights.wait, file.problem, file.counts.taken) == (2.0, None, 1)
+    assert not await file.watch.look()
+    assert await file.watch.look(is_asked=True)
+    assert (file.config.weights.wait, file.watch.problem, file.watch.counts.taken) == (2.0, None, 1)

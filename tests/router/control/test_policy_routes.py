@@ -111,7 +111,7 @@ def test_audits_stand_on_the_metrics_page(router):
     registry = CollectorRegistry()
     placer = router.placer
     file = PolicyFile(None, PolicyConfig(), placer.change_policy)
-    registry.register(AuditCollector(placer, file.counts, lambda: file.problem))
+    registry.register(AuditCollector(placer, file.watch.counts, lambda: file.watch.problem))
     arrival = RequestArrived(now_s=1.0, request_id=RequestId("r1"), model="toy", prompt_tokens=20_000)
     placer.handle(arrival)
     placer.handle(FirstToken(now_s=1.5, request_id=RequestId("r1"), cached_tokens=64))

@@ -1,0 +1,188 @@
+"""How long connections of clients may take, and how much of what they send is kept: neither without end."""
+
+import asyncio
+from contextlib import suppress
+
+import pytest
+from door_words import DEADLINE_S, GET, call, open_house, post, until_not
+
+from router.proxy import door as door_module
+from router.proxy.door import IDLE_S, MAX_BEHIND_BYTES, MIN_BYTES_PER_S, STALLED_S
+
+CHUNKED = b"transfer-encoding: chunked"
+
+
+async def begin(house, start):
+    """A connection on which that has arrived."""
+    reader, writer = await call(house)
+    writer.write(start)
+    async with asyncio.timeout(DEADLINE_S):
+        await until_not(lambda: not house.doors or not house.doors[0]._begun_s)
+    return house.doors[0], reader, writer
+
+
+def find_end_s(door):
+    return door._find_end_s(asyncio.get_running_loop().time())
+
+
+async def test_a_head_that_drips_gains_no_time():
+    async with open_house() as house:
+        door, _, writer = await begin(house, b"GET /x HT")
+        until_s = find_end_s(door)
+        async with asyncio.timeout(DEADLINE_S):
+            for piece in (b"TP/1.1\r\n", b"host: a\r\n", b"x: "):
+                came = door._framing_bytes
+                writer.write(piece)
+                await until_not(lambda came=came: door._framing_bytes == came)
+                assert find_end_s(door) == until_s == door._begun_s + STALLED_S
+        writer.close()
+
+
+async def test_a_body_that_drips_gains_no_more_time_than_its_bytes_are_worth():
+    async with open_house() as house:
+        door, _, writer = await begin(house, post(b"", b"content-length: 100000"))
+        async with asyncio.timeout(DEADLINE_S):
+            await until_not(lambda: door._receiving is None)
+            for size in (1, 2, 3):
+                writer.write(b"x")
+                await until_not(lambda size=size: door._receiving.size_bytes != size)
+                assert find_end_s(door) <= door._begun_s + STALLED_S + size / MIN_BYTES_PER_S
+            # Had it begun long ago, hearing of it just now would not help.
+            door._begun_s -= 1_000.0
+            assert find_end_s(door) < asyncio.get_running_loop().time()
+            writer.write(b"x" * 99_997)
+            await until_not(lambda: not house.seen)
+        writer.close()
+
+
+async def test_blank_lines_between_requests_keep_no_connection():
+    async with open_house() as house:
+        door, reader, writer = await begin(house, GET)
+        async with asyncio.timeout(DEADLINE_S):
+            await reader.readuntil(b"\r\n\r\n")
+            until_s = find_end_s(door)
+            for _ in range(3):
+                came = door._framing_bytes
+                writer.write(b"\r\n")
+                await until_not(lambda came=came: door._framing_bytes == came)
+                assert find_end_s(door) == until_s
+        writer.close()
+
+
+async def stream_until_gone(_scope, client, _body):
+    left = asyncio.Event()
+    client.watch(left.set)
+    client.start(200, [])
+    while not left.is_set():
+        client.write(bytes(1 << 16))
+        if client.is_full:
+            await client.drain()
+
+
+@pytest.mark.parametrize("is_ended", [False, True])
+async def test_a_client_that_takes_nothing_is_not_waited_for_without_end(is_ended, monkeypatch):
+    async def serve(scope, client, body):
+        if is_ended:
+            client.answer(200, [], bytes(64 << 20))
+        else:
+            await stream_until_gone(scope, client, body)
+
+    async with open_house(serve) as house:
+        reader, writer = await call(house)
+        writer.transport.pause_reading()
+        writer.write(post(b"", b"connection: close"))
+        async with asyncio.timeout(DEADLINE_S):
+            await until_not(lambda: not (house.doors and house.doors[0].is_full))
+            (door,) = house.doors
+            await until_not(lambda: is_ended and house.state.tasks)
+            door._look()
+            assert house.state.connections
+            monkeypatch.setattr(door_module, "IDLE_S", -1.0)
+            door._look()
+            await until_not(lambda: house.state.connections or house.state.tasks)
+            writer.transport.resume_reading()
+            with suppress(ConnectionError):
+                while await reader.read(1 << 20):
+                    continue
+        writer.close()
+
+
+async def test_a_client_that_takes_something_now_and_then_is_waited_for():
+    async def serve(_scope, client, _body):
+        client.answer(200, [], bytes(64 << 20))
+        await client.drain()
+
+    async with open_house(serve) as house:
+        _, writer = await call(house)
+        writer.transport.pause_reading()
+        writer.write(GET)
+        async with asyncio.timeout(DEADLINE_S):
+            await until_not(lambda: not (house.doors and house.doors[0].is_full))
+            (door,) = house.doors
+            for begun_s in (100.0, 200.0, 300.0):
+                assert door._find_end_s(begun_s) == begun_s + IDLE_S
+                assert door._find_end_s(begun_s + 50.0) == begun_s + IDLE_S
+                size = door._transport.get_write_buffer_size()
+                writer.transport.resume_reading()
+                await until_not(lambda size=size: door._transport.get_write_buffer_size() == size)
+                writer.transport.pause_reading()
+        writer.transport.abort()
+
+
+async def test_an_answer_that_breaks_off_to_a_client_that_takes_nothing_ends_its_connection_at_once():
+    async def serve(_scope, client, _body):
+        client.start(200, [])
+        while not client.is_full:
+            client.write(bytes(1 << 16))
+
+    async with open_house(serve) as house:
+        _, writer = await call(house)
+        writer.transport.pause_reading()
+        writer.write(GET)
+        async with asyncio.timeout(DEADLINE_S):
+            await until_not(lambda: not house.seen)
+            await until_not(lambda: house.state.connections)
+        writer.transport.resume_reading()
+
+
+ENDLESS = {
+    "chunk size": b"0",
+    "chunk extension": b"5;x",
+    "trailer": b"2\r\nhe\r\n0\r\nx: y",
+    "trailers": b"2\r\nhe\r\n0\r\n" + b"x: y\r\n" * 100_000,
+}
+
+
+@pytest.mark.parametrize("name", ENDLESS)
+async def test_G07_framing_without_a_body_is_refused_before_it_is_long(name):
+    async with open_house() as house:
+        reader, writer = await call(house)
+        writer.write(post(ENDLESS[name] + ENDLESS[name][-1:] * 2_000_000, CHUNKED))
+        async with asyncio.timeout(DEADLINE_S):
+            assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
+        writer.transport.abort()
+    assert house.seen == []
+
+
+async def test_bodies_behind_the_request_that_is_served_wait_outside():
+    gate, size = asyncio.Event(), 8 << 20
+
+    async def serve(_scope, client, body):
+        await gate.wait()
+        client.answer(200, [], b"%d" % len(body))
+
+    async with open_house(serve, limit_bytes=size) as house:
+        reader, writer = await call(house)
+        writer.write(GET + post(bytes(size), b"content-length: %d" % size) + GET)
+        async with asyncio.timeout(DEADLINE_S):
+            await until_not(lambda: not (house.doors and house.doors[0]._is_held))
+            for _ in range(1_000):
+                await asyncio.sleep(0)
+            (door,) = house.doors
+            assert door._receiving.size_bytes < 4 * MAX_BEHIND_BYTES
+            assert find_end_s(door) > asyncio.get_running_loop().time()
+            gate.set()
+            for length in (b"0", b"%d" % size, b"0"):
+                await reader.readuntil(b"\r\n\r\n")
+                assert await reader.readexactly(len(length)) == length
+        writer.close()
