@@ -29,11 +29,12 @@ from router.config_policy import (
 )
 from router.config_queue import QueueConfig
 from router.config_retries import RetriesConfig
-from router.config_sources import apply_environment, apply_flags, find_origin, may_be_secret
+from router.config_sources import apply_environment, apply_flags, find_origin
 from router.config_tls import ServerTls, WorkerTls
 from router.config_watching import LogsConfig, TracingConfig
 from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig, check_workers_differ
 from router.errors import ConfigError
+from router.shown_value import may_be_secret
 
 __all__ = [
     "MAX_TEXT_CHARS", "AccessConfig", "AdmissionLimit", "BreakerConfig", "CacheConfig", "Coefficients", "EventSource",

@@ -9,7 +9,6 @@ from pydantic_core import PydanticCustomError
 
 from router.config_model import ConfigModel, Port, Seconds, Text
 from router.config_policy import describe_refusal, parse_config_text
-from router.config_sources import may_be_secret
 from router.config_workers import (
     CacheConfig,
     EventsConfig,
@@ -20,6 +19,7 @@ from router.config_workers import (
 )
 from router.errors import ConfigError
 from router.fleet.role import Engine, Role
+from router.shown_value import may_be_secret
 
 Name = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9]([a-z0-9.\-]{0,251}[a-z0-9])?$")]
 

@@ -4,17 +4,15 @@ Lays one source over the other as plain values. A mistake is told of the source 
 it can be corrected there: a key of the file, a variable, a flag's key.
 """
 
-import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from router.errors import ConfigError
+from router.shown_value import may_be_secret
 from router.yaml_text import YamlError, parse_yaml
 
 #: Environment variables that start so override the file.
 ENVIRONMENT_PREFIX = "DOVECOTE__"
-#: Keys whose wrong values are not shown: they may be secrets, right or in the wrong place.
-_SECRET_KEY = re.compile(r"key|secret|password|token(?!ize|s)|authorization|\baccess\b|__access__", re.IGNORECASE)
 #: Named in errors about flags.
 COMMAND_LINE = "command line"
 
@@ -37,11 +35,6 @@ def apply_flags(data: Mapping[Any, Any], flags: Mapping[str, Any]) -> dict[Any, 
         base = merged.get(section)
         merged[section] = {**base, **value} if isinstance(value, Mapping) and isinstance(base, Mapping) else value
     return merged
-
-
-def may_be_secret(name: str) -> bool:
-    """Whether the value at a key path or of a variable is not to be shown."""
-    return _SECRET_KEY.search(name) is not None
 
 
 def find_origin(

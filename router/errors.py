@@ -42,8 +42,9 @@ router; they become exceptions only at its edge. The bodies have the form of the
 """
 
 import copyreg
-from reprlib import Repr
 from typing import Any, ClassVar, TypedDict
+
+from router.shown_value import show_value
 
 
 class ErrorDetail(TypedDict):
@@ -63,14 +64,6 @@ class ErrorBody(TypedDict):
 
 #: Longest message sent to a client; a worker's answer quoted in it may be of any length.
 MAX_MESSAGE_CHARS = 2_000
-
-
-#: Longest value shown of a configuration.
-MAX_VALUE_CHARS = 200
-#: Shows a value in part: a configuration may hold one that is huge, or expands to one.
-_SHORT = Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = MAX_VALUE_CHARS
-_SHORT.maxlevel = 3
 
 
 def error_body(message: str, error_type: str, *, param: str | None = None, code: str | None = None) -> ErrorBody:
@@ -112,7 +105,7 @@ class ConfigError(DovecoteError):
     code = "invalid_config"
 
     def __init__(self, *, file_name: str, key_path: str, value: object, problem: str, shows_value: bool = True) -> None:
-        parts = [file_name, key_path, _SHORT.repr(value)[:MAX_VALUE_CHARS] if shows_value else "", problem]
+        parts = [file_name, key_path, show_value(value) if shows_value else "", problem]
         super().__init__(": ".join(part for part in parts if part), param=key_path or None)
         self.file_name = file_name
         self.key_path = key_path

@@ -3,8 +3,8 @@
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
+from router.control.error_answer import answer_error
 from router.control.reload import PolicyFile
-from router.errors import error_body
 
 
 def build_policy_routes(policy_file: PolicyFile) -> APIRouter:
@@ -21,10 +21,10 @@ def build_policy_routes(policy_file: PolicyFile) -> APIRouter:
         """Read the file anew; 409 where there is none, 422 where it is refused and the old policy stays."""
         if policy_file.watch.path is None:
             message = "the policy is part of the fleet's configuration; policy.file names one that can be read anew"
-            return JSONResponse(error_body(message, "invalid_request_error", code="no_policy_file"), status_code=409)
+            return answer_error(409, message, code="no_policy_file")
         if await policy_file.watch.look(is_asked=True):
             return JSONResponse(policy_file.to_json())
         message = policy_file.watch.problem or "the file was refused"
-        return JSONResponse(error_body(message, "invalid_request_error", code="policy_refused"), status_code=422)
+        return answer_error(422, message, code="policy_refused")
 
     return routes

@@ -16,8 +16,8 @@ from starlette.exceptions import HTTPException
 
 from router.access.principal import Principal, find_principal
 from router.control.describe import describe_fleet
+from router.control.error_answer import answer_error
 from router.control.fleet import FleetWatch
-from router.errors import error_body
 from router.fleet.agreement import Disagreement
 from router.metrics import CONTENT_TYPE, RouterMetrics, StreamView
 from router.placement.decision import DecisionRecord
@@ -84,7 +84,7 @@ def _decision_routes(placer: Placer, clock: Callable[[], float]) -> APIRouter:
         record = placer.decisions.find(RequestId(request_id))
         if record is None:
             message = "no decision of that request is remembered"
-            return _error(404, message, param="request_id", code="decision_not_found")
+            return answer_error(404, message, param="request_id", code="decision_not_found")
         return _answer(_tell(record, clock()))
 
     return routes
@@ -137,7 +137,7 @@ def _fleet_routes(  # noqa: PLR0917  (called once, in this order)
         found = _list_models(fleet, find_principal(request.scope)).get(model)
         if found is None:
             message = f"the model {model[:MAX_SHOWN_CHARS]!r} does not exist; GET /v1/models lists those served"
-            return _error(404, message, param="model", code="model_not_found")
+            return answer_error(404, message, param="model", code="model_not_found")
         return JSONResponse(found)
 
     @routes.get("/v1/workers")
@@ -160,14 +160,10 @@ def _list_models(fleet: FleetWatch, principal: Principal) -> dict[str, dict[str,
     return {name: {"id": name, **head, "parent": parents.get(name)} for name in names if principal.may_ask_for(name)}
 
 
-def _error(status: int, message: str, *, param: str | None = None, code: str | None = None) -> JSONResponse:
-    return JSONResponse(error_body(message, "invalid_request_error", param=param, code=code), status_code=status)
-
-
 async def _answer_http_error(_request: Request, error: Exception) -> JSONResponse:
     status = error.status_code if isinstance(error, HTTPException) else 500
     message = str(error.detail) if isinstance(error, HTTPException) else "internal error"
-    answer = _error(status, message, code=_NOT_FOUND.get(status))
+    answer = answer_error(status, message, code=_NOT_FOUND.get(status))
     if isinstance(error, HTTPException) and error.headers:
         answer.headers.update(error.headers)
     return answer
@@ -177,4 +173,4 @@ async def _answer_bad_query(_request: Request, error: Exception) -> JSONResponse
     details = error.errors() if isinstance(error, RequestValidationError) else []
     first = details[0] if details else {"loc": ("?",), "msg": "invalid"}
     name = str(first["loc"][-1])
-    return _error(400, f"{name}: {first['msg']}", param=name, code="invalid_request")
+    return answer_error(400, f"{name}: {first['msg']}", param=name, code="invalid_request")

@@ -9,11 +9,11 @@ from pydantic import ValidationError
 
 from router.access.principal import OPERATOR, find_principal
 from router.config_policy import describe_refusal
-from router.config_sources import may_be_secret
 from router.config_workers import WorkerConfig
+from router.control.error_answer import answer_error
 from router.control.fleet import FleetWatch
 from router.control.registrations import Refused, Registrations
-from router.errors import error_body
+from router.shown_value import may_be_secret
 from wire.ids import WorkerId
 
 #: Longest body of a registration.
@@ -83,5 +83,4 @@ async def _read_worker(request: Request) -> WorkerConfig | Refused:
 
 
 def _refuse(refused: Refused) -> JSONResponse:
-    body = error_body(refused.message, "invalid_request_error", param=refused.param, code=refused.code)
-    return JSONResponse(body, status_code=refused.status)
+    return answer_error(refused.status, refused.message, param=refused.param, code=refused.code)

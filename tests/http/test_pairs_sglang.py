@@ -91,7 +91,7 @@ async def test_a_fake_pair_that_is_misled_says_so(make_pair):
 
 
 @pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("failing", [400, 503, 500])
+@pytest.mark.parametrize("failing", [200, 400, 503, 500])
 async def test_C01_a_prefill_that_refuses_is_the_answer_and_frees_the_decode_engine(make_pair, failing, stream):
     pair = await make_pair()
     pair.prefill.failing = failing

@@ -263,4 +263,11 @@ ACCESS = (
         "        self.level -= amount\n",
         RATES,
     ),
+    Mutation(
+        "keys of workers are shown in errors about what holds them",
+        "router/shown_value.py",
+        "        return super().repr_dict({key: _HIDDEN if may_be_secret(str(key)) else x[key] for key in x}, level)\n",
+        "        return super().repr_dict(x, level)\n",
+        ("tests/router/access/test_access_config.py",),
+    ),
 )

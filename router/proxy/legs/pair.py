@@ -34,6 +34,7 @@ from router.proxy.legs.machine import (
     TimedOut,
 )
 from router.proxy.upstream import Exchange, GarbledAnswerError
+from router.proxy.whole_answer import read_answer
 
 _log = logging.getLogger("dovecote.proxy")
 #: Longest answer of a prefill leg that is kept.
@@ -256,11 +257,12 @@ class PairExchange:
             answer = WholeAnswer(exchange.status, exchange.headers, await _read_whole(exchange))
         finally:
             exchange.close()
-        is_good = 200 <= answer.status < 300
+        is_good = 200 <= answer.status < 300 and not tells_error(answer.body)
         if is_good:
             self._edge.take_prefill(answer)
         else:
-            self.errors[Leg.PREFILL] = PrefillError(f"the prefill worker answered with status {answer.status}")
+            problem = f"the prefill worker answered with {'an error and ' if answer.status < 300 else ''}status"
+            self.errors[Leg.PREFILL] = PrefillError(f"{problem} {answer.status}")
         self._unlimit(Leg.PREFILL)
         if is_good and self._is_stream and self._legs.is_open(Leg.DECODE) and not self._legs.is_decided:
             self._limit(Leg.DECODE, self._limits.handoff_s)
@@ -283,6 +285,12 @@ class PairExchange:
         if is_good and piece and not content_type.startswith(b"text/event-stream"):
             # A whole answer comes when all is generated.
             self._feed(FirstOutput())
+
+
+def tells_error(body: bytes) -> bool:
+    """Whether a whole answer is an error, whatever its status says; a stream's are found where it is read."""
+    answer = read_answer(body)
+    return answer is not None and answer.error_status is not None
 
 
 def _blame(error: UpstreamError, leg: Leg) -> UpstreamError:

@@ -66,6 +66,24 @@ def test_no_secret_is_shown_of_the_environment():
     assert SECRET not in refused.value.message
 
 
+@pytest.mark.parametrize(
+    "text",
+    [
+        "workers: {url: 'http://a', api_key: SECRET}",
+        "workers: [{url: 'http://a', cache: {api_key: SECRET, more: [{password: SECRET}]}, id: [SECRET_NOT]}]",
+        "redis: 'redis://user:SECRET@host:6379/0'",
+        "redis: ['rediss://:SECRET@host']",
+        "listen: [{tls: {key_password: SECRET}}]",
+        "workers: ['http://user:SECRET@host']",
+    ],
+)
+def test_no_secret_is_shown_where_it_stands_in_the_wrong_place(text):
+    with pytest.raises(ConfigError) as caught:
+        load_fleet_config(text.replace("SECRET_NOT", "5").replace("SECRET", SECRET), "fleet.yaml")
+    assert SECRET not in caught.value.message
+    assert "fleet.yaml: " in caught.value.message
+
+
 def test_no_secret_stands_in_a_dump_or_a_representation():
     config = build_fleet_config(ONE | {"access": {"salt_secret": SECRET}}, "fleet.yaml")
     assert SECRET not in repr(config) + str(config.model_dump()) + config.model_dump_json()
