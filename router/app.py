@@ -141,7 +141,12 @@ class Router:
 
     def _add_routes(self, config: FleetConfig) -> None:
         self.control.include_router(build_readiness_routes(self.readiness, self.fleet.count_taking))
-        registrations = Registrations(config.registration, self.fleet.registry, self.fleet.apply)
+        registrations = Registrations(
+            config.registration,
+            self.fleet.registry,
+            self.fleet.apply,
+            checks_certificates=not config.worker_tls.insecure,
+        )
         self.control.include_router(build_worker_routes(self.fleet, registrations))
 
     def _show_metrics(self) -> None:

@@ -2,7 +2,7 @@
 
 A name is resolved once, here, and the worker is reached at the address that was looked at and at no other: what the
 name stands for later does not matter. Over https the name stays, for its certificate: whoever answers in its place
-must have that.
+must have that. Where certificates are not checked, it is pinned like any other.
 Source: docs/faults.md G02.
 """
 
@@ -55,6 +55,7 @@ class Registrations:
         registry: Where they are known.
         apply: Tells the fleet.
         find_addresses: Resolves names.
+        checks_certificates: Whether whoever answers over https has to be who it is asked for.
     """
 
     def __init__(
@@ -64,11 +65,13 @@ class Registrations:
         apply: Callable[[Word], None],
         *,
         find_addresses: Resolve = resolve,
+        checks_certificates: bool = True,
     ) -> None:
         self._config = config
         self._registry = registry
         self._apply = apply
         self._find_addresses = find_addresses
+        self._checks_certificates = checks_certificates
         self._allowed = None if config is None else AllowList(config.hosts, config.cidrs, config.ports)
 
     async def add(self, config: WorkerConfig) -> Entry | Refused:
@@ -100,7 +103,7 @@ class Registrations:
         problem = None if self._allowed is None else self._allowed.find_url_problem(url, addresses)
         if problem is not None:
             return Refused(422, "not_allowed", problem, key)
-        if parts.scheme == "https":
+        if parts.scheme == "https" and self._checks_certificates:
             return url
         port = "" if parts.port is None else f":{parts.port}"
         return urlunsplit((parts.scheme, bracket(addresses[0]) + port, parts.path, "", ""))

@@ -136,7 +136,7 @@ async def test_G02_event_sockets_of_another_host_are_not_connected_to(engines):
         assert not client.router.fleet._examiner.sockets._followed
 
 
-def make(addresses, **config):
+def make(addresses, *, checks_certificates=True, **config):
     taken = []
     registry = Registry(("config", "api"))
 
@@ -148,7 +148,10 @@ def make(addresses, **config):
         return list(addresses)
 
     allowed = RegistrationConfig(**{"hosts": ["engine.example"], **config})
-    return Registrations(allowed, registry, apply, find_addresses=resolve), taken
+    registrations = Registrations(
+        allowed, registry, apply, find_addresses=resolve, checks_certificates=checks_certificates
+    )
+    return registrations, taken
 
 
 async def test_G02_a_name_is_pinned_to_the_address_that_was_looked_at():
@@ -159,6 +162,12 @@ async def test_G02_a_name_is_pinned_to_the_address_that_was_looked_at():
     secure = await registrations.add(WorkerConfig(url="https://engine.example:30000", id="tls"))
     assert secure.config.url == "https://engine.example:30000"
     assert len(taken) == 2
+
+
+async def test_G02_a_name_whose_certificate_nobody_checks_is_pinned_over_https_too():
+    registrations, _ = make(["10.0.0.7"], checks_certificates=False)
+    entry = await registrations.add(WorkerConfig(url="https://engine.example:30000"))
+    assert entry.config.url == "https://10.0.0.7:30000"
 
 
 async def test_G02_a_name_one_of_whose_addresses_is_not_allowed_is_refused():
