@@ -216,6 +216,7 @@ def read_config(path: Path | None, flags: dict[str, Any], environment: Any) -> "
 def doctor(  # noqa: PLR0917  (the command line is named, not positional)
     config: Annotated[Path | None, typer.Option(help="fleet.yaml.")] = None,
     workers: Annotated[list[str] | None, typer.Option(help="URL of a worker; may be repeated or a list.")] = None,
+    more_workers: Annotated[list[str] | None, typer.Argument(metavar="[URL]...", help="Further workers.")] = None,
     tokenizer: Annotated[str | None, typer.Option(help="Folder with tokenizer.json.")] = None,
     limit_s: Annotated[float, typer.Option(min=0.1, max=300.0, help="Longest wait for each answer, seconds.")] = 5.0,
     shows_all: Annotated[bool, typer.Option("--all", help="Show what is fine, too.")] = False,
@@ -226,8 +227,9 @@ def doctor(  # noqa: PLR0917  (the command line is named, not positional)
     from router.doctor.command import run_doctor  # noqa: PLC0415  (heavy imports stay inside commands)
     from router.errors import ConfigError  # noqa: PLC0415
 
+    urls = [*(workers or []), *(more_workers or [])]
     try:
-        fleet = read_config(config, flags_to_values(None, None, workers or [], None, tokenizer), os.environ)
+        fleet = read_config(config, flags_to_values(None, None, urls, None, tokenizer), os.environ)
     except ConfigError as error:
         typer.echo(f"error: {error.message}", err=True)
         raise typer.Exit(2) from None
@@ -236,7 +238,7 @@ def doctor(  # noqa: PLR0917  (the command line is named, not positional)
 
 @main.command("check-config")
 def check_config(
-    files: Annotated[list[Path] | None, typer.Argument(help="fleet.yaml or policy.yaml; several at once.")] = None,
+    files: Annotated[list[Path] | None, typer.Argument(help="Of a fleet, a policy or keys; several at once.")] = None,
     schema: Annotated[str | None, typer.Option(help="Print the JSON schema instead: fleet or policy.")] = None,
 ) -> None:
     """Say whether configuration files can be used."""
@@ -263,13 +265,22 @@ def check_config(
 @main.command("make-key")
 def print_new_key(
     name: Annotated[str, typer.Argument(help="Name of the key in logs and metrics.")],
+    role: Annotated[str | None, typer.Option(help="client, metrics or admin; client where left out.")] = None,
 ) -> None:
     """Draw a key, and print it with the entry for the configuration that knows only its digest."""
+    import yaml  # noqa: PLC0415  (heavy imports stay inside commands)
+
     from router.access.keys import hash_key, make_key  # noqa: PLC0415
+    from router.config_access import find_entry_problem  # noqa: PLC0415
 
     key = make_key()
+    entry = {"name": name, "hash": hash_key(key)} | ({} if role is None else {"role": role})
+    problem = find_entry_problem(entry)
+    if problem is not None:
+        typer.echo(f"error: {problem}", err=True)
+        raise typer.Exit(2)
     typer.echo(f"# give this to the client; it cannot be shown again\n# {key}")
-    typer.echo(f"- name: {name}\n  hash: {hash_key(key)}")
+    typer.echo(yaml.safe_dump([entry], sort_keys=False), nl=False)
 
 
 @main.command("hash-key")

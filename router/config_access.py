@@ -177,6 +177,16 @@ def _refuse_hidden(key: str, problem: str) -> PydanticCustomError:
     return PydanticCustomError("refused", "{problem}", told)
 
 
+def find_entry_problem(entry: Mapping[str, str]) -> str | None:
+    """Why an entry of `keys` could not be used, with its key; None where it could."""
+    try:
+        KeyConfig.model_validate(entry)
+    except ValidationError as error:
+        path, _, problem, _ = describe_refusal(error.errors(include_url=False)[0])
+        return f"{'.'.join(path)}: {problem}"
+    return None
+
+
 def load_keys(text: str, file_name: str) -> tuple[Key, ...]:
     """The keys in a file's text, all of them or none.
 

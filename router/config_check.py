@@ -1,7 +1,7 @@
 """`dovecote check-config FILE...`: whether files can be used, before a router is asked to use them.
 
-A file with `workers` is a fleet's, any other a policy's. Every file is looked at; each gets one line. With a
-`policy.file` in it, a fleet's file is good only if that one is.
+A file that holds nothing but `keys` is one of keys; one with a key of the fleet's configuration is a fleet's; any other
+is a policy's. Every file is looked at; each gets one line. A fleet's file is good only if those that it names are.
 """
 
 from collections.abc import Mapping
@@ -23,8 +23,8 @@ from router.tls import ServerCertificate, make_worker_context
 Section = TypeVar("Section", bound=ConfigModel)
 
 
-#: Keys by which a file is known for a fleet's.
-_FLEET_KEYS = frozenset({"workers", "discovery", "registration"})
+#: Keys by which a file is known for a fleet's. `policy` alone is rather a policy's that begins one level too deep.
+_FLEET_KEYS = frozenset(FleetConfig.model_fields) - {"policy"}
 
 
 def check_policy(path: Path) -> PolicyConfig:
@@ -161,7 +161,11 @@ def check_file(path: Path, environment: Mapping[str, str]) -> str:
     Raises:
         ConfigError: It cannot be used.
     """
-    data: Any = parse_config_text(read_once(path), str(path))
+    text = read_once(path)
+    data: Any = parse_config_text(text, str(path))
+    if isinstance(data, Mapping) and set(data) == {"keys"}:
+        load_keys(text, str(path))
+        return "keys"
     if isinstance(data, Mapping) and not _FLEET_KEYS.isdisjoint(data):
         resolve_files(build_fleet_config(data, str(path), environment), path)
         return "fleet"

@@ -11,9 +11,9 @@ import textwrap
 from collections.abc import Iterator
 from enum import StrEnum
 from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from pydantic import BaseModel
+from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
 from router.config import FleetConfig
@@ -131,12 +131,18 @@ def _say_kind(kind: Any, metadata: list[Any]) -> str:
         return " or ".join(named)
     if get_origin(kind) is tuple:
         return "list"
-    if isinstance(kind, type) and issubclass(kind, StrEnum):
-        return ", ".join(f"`{word.value}`" for word in kind)
+    words = get_args(kind) if get_origin(kind) is Literal else _find_words(kind)
+    if words:
+        return ", ".join(f"`{word}`" for word in words)
     if isinstance(kind, type) and issubclass(kind, BaseModel):
         return "section"
-    name = {int: "whole number", float: "number", str: "text", bool: "`true`, `false`"}.get(kind, "mapping")
+    names = {int: "whole number", float: "number", str: "text", SecretStr: "text", bool: "`true`, `false`"}
+    name = names.get(kind, "mapping")
     return f"{name}{_say_bounds(metadata)}"
+
+
+def _find_words(kind: Any) -> tuple[str, ...]:
+    return tuple(word.value for word in kind) if isinstance(kind, type) and issubclass(kind, StrEnum) else ()
 
 
 def _say_bounds(metadata: list[Any]) -> str:
@@ -159,11 +165,19 @@ def _say_default(field: Any) -> str:
         return "must be given" if field.default_factory is None else "none"
     if default is None or default in ("", ()):
         return "none"
-    if isinstance(default, float):
-        return f"`{default:g}`"
     if isinstance(default, BaseModel):
         return "as below"
-    return f"`{default.value if isinstance(default, StrEnum) else default}`"
+    values = default if isinstance(default, tuple) else (default,)
+    return ", ".join(f"`{_say_value(value)}`" for value in values)
+
+
+def _say_value(value: Any) -> str:
+    """A value as YAML writes it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, float):
+        return f"{value:g}"
+    return str(value.value if isinstance(value, StrEnum) else value)
 
 
 if __name__ == "__main__":

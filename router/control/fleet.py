@@ -10,6 +10,7 @@ import contextlib
 import logging
 import ssl
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import httpx
@@ -286,6 +287,10 @@ class FleetWatch:
     def find_health(self) -> dict[WorkerId, bool]:
         """Whether each worker can serve."""
         return {name: worker.is_usable for name, worker in self.workers.items()}
+
+    def count_standings(self) -> Counter[str]:
+        """Workers by how they stand; words of none left out."""
+        return Counter(worker.find_standing().value for worker in self.workers.values())
 
     def count_taking(self) -> int:
         """Workers that take new requests."""

@@ -3,7 +3,6 @@
 Labels are ranks of the fleet, sources of the configuration and closed words; of a rank that left nothing is shown.
 """
 
-from collections import Counter
 from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -29,7 +28,7 @@ class FleetCollector(Collector):
         yield from self._tell_workers()
 
     def _tell_workers(self) -> Iterator[Metric]:
-        standings = Counter(worker.find_standing() for worker in self._fleet.workers.values())
+        standings = self._fleet.count_standings()
         standing = GaugeMetricFamily(
             PREFIX + "workers", "Workers of the fleet, by how they stand.", labels=("standing",)
         )

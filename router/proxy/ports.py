@@ -71,8 +71,8 @@ class FleetPort(Protocol):
     def find_ranks(self, worker: WorkerId) -> frozenset[Target]:
         """Every rank of a worker."""
 
-    def find_health(self) -> Mapping[WorkerId, bool]:
-        """Whether each worker may get requests."""
+    def count_standings(self) -> Mapping[str, int]:
+        """Workers by how they stand, in the words of `GET /v1/workers`; words of none left out."""
 
     def find_key(self, worker: WorkerId) -> bytes | None:
         """Value of the `authorization` line that a worker asks for; None where it asks for none."""

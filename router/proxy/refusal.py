@@ -45,7 +45,7 @@ def refusal(reject: Reject, model: str | None, parts: ProxyParts) -> DovecoteErr
 
 def all_unhealthy(parts: ProxyParts) -> FleetError:
     """The error where ranks serve the model and none of them may get requests."""
-    return AllUnhealthyError(f"no worker that serves this model is healthy ({_count(parts)}); try again soon")
+    return AllUnhealthyError(f"no worker that serves this model takes requests now ({_count(parts)}); try again soon")
 
 
 def no_worker(parts: ProxyParts) -> FleetError:
@@ -99,5 +99,7 @@ def hide_models(error: DovecoteError, principal: Principal) -> DovecoteError:
 
 
 def _count(parts: ProxyParts) -> str:
-    health = parts.fleet.find_health()
-    return f"{sum(health.values())} of {len(health)} workers healthy"
+    standings = dict(parts.fleet.count_standings())
+    workers, ready = sum(standings.values()), standings.pop("ready", 0)
+    others = (f"{count} {standing.replace('_', ' ')}" for standing, count in sorted(standings.items()))
+    return ", ".join((f"{ready} of {workers} workers ready", *others))

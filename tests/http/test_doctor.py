@@ -54,6 +54,19 @@ async def test_a_worker_that_is_not_there_and_one_that_is_bare_are_told(engine):
     assert {check for worker, check in found if worker == "bare"} == {Check.EVENTS, Check.PARITY, Check.LOAD}
 
 
+def test_workers_of_the_command_line_stand_behind_one_flag_or_several():
+    with closed_port() as port:
+        urls = [f"http://127.0.0.1:{port}", f"http://localhost:{port}"]
+        for flags in (
+            ["--workers", *urls],
+            ["--workers", urls[0], "--workers", urls[1]],
+            ["--workers", ",".join(urls)],
+        ):
+            result = CliRunner().invoke(cli.main, ["doctor", *flags, "--json"])
+            named = {finding["worker"] for finding in json.loads(result.stdout)["findings"]}
+            assert (result.exit_code, len(named)) == (1, len(urls))
+
+
 class Publisher:
     """Event sockets of a fake engine."""
 

@@ -105,7 +105,7 @@ async def test_without_any_worker_every_path_answers_with_its_reason():
         ):
             answer = await client.post(path, json=body)
             assert (answer.status_code, answer.json()["error"]["code"]) == (503, "no_worker"), path
-            message = "no worker can take the request (0 of 2 workers healthy); try again soon"
+            message = "no worker can take the request (0 of 2 workers ready, 2 unhealthy); try again soon"
             assert answer.json()["error"]["message"] == message
             assert int(answer.headers["retry-after"]) >= 1
         assert (await client.get("/v1/responses/resp_1")).status_code == 503

@@ -354,6 +354,14 @@ async def test_an_unknown_model_is_told_what_is_served_and_prepares_nothing(engi
         assert value(client.router, "prompt_preparation_seconds_count") == 0
 
 
+async def test_workers_that_are_well_but_draining_or_refused_are_not_called_unhealthy(engines):
+    entries = [{"url": engines[0].url, "id": "w0"}, {"url": engines[1].url, "id": "w1", "dp_size": 7}]
+    async with in_process([], workers=entries) as client:
+        assert client.router.fleet.drain("w0", drained=True)
+        message = (await client.chat()).json()["error"]["message"]
+        assert "(0 of 2 workers ready, 1 draining, 1 refused)" in message
+
+
 @pytest.mark.parametrize("model", [None, ""])
 async def test_a_body_without_a_model_has_the_routers_own_error(client, engine, model):
     response = await client.post("/v1/chat/completions", json={"messages": CHAT["messages"], "model": model})
@@ -362,14 +370,15 @@ async def test_a_body_without_a_model_has_the_routers_own_error(client, engine, 
     assert engine.requests == []
 
 
-async def test_a_fleet_that_cannot_take_a_request_says_how_many_workers_are_healthy(engines, dead_url):
+async def test_a_fleet_that_cannot_take_a_request_says_how_its_workers_stand(engines, dead_url):
     async with in_process([dead_url(), dead_url()]) as client:
         message = (await client.chat()).json()["error"]["message"]
-        assert message == "no worker can take the request (0 of 2 workers healthy); try again soon"
+        assert message == "no worker can take the request (0 of 2 workers ready, 2 unhealthy); try again soon"
         assert value(client.router, "uncredited_prompts_total", reason="no_tokenizer") == 0
     engines[1].models = ["another"]
     async with in_process([engine.url for engine in engines], probes={"interval_s": 0.03}) as client:
         engines[0].health_status = 503
         await eventually(lambda: not client.router.fleet.workers["w0"].is_usable)
         message = (await client.chat()).json()["error"]["message"]
-        assert message == "no worker that serves this model is healthy (1 of 2 workers healthy); try again soon"
+        told = "no worker that serves this model takes requests now (1 of 2 workers ready, 1 unhealthy); try again soon"
+        assert message == told

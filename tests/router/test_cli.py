@@ -186,6 +186,21 @@ def test_a_made_key_comes_with_the_entry_that_knows_only_its_digest():
     assert entry == {"name": "ci", "hash": hash_key(key)}
 
 
+def test_a_made_key_is_of_the_role_asked_for_and_its_name_stays_text():
+    (entry,) = yaml.safe_load(run("make-key", "123", "--role", "metrics").stdout)
+    assert (entry["name"], entry["role"]) == ("123", "metrics")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [(["two words"], "name"), (["anonymous"], "name"), (["ci", "--role", "king"], "role")],
+)
+def test_no_key_is_drawn_for_an_entry_that_would_be_refused(arguments, named):
+    result = run("make-key", *arguments)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith(f"error: {named}: ")
+
+
 def test_a_key_is_hashed_from_standard_input_and_a_short_one_refused():
     key = "k" * 40
     assert CliRunner().invoke(cli.main, ["hash-key"], input=key + "\n").stdout == hash_key(key) + "\n"

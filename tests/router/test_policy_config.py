@@ -82,6 +82,13 @@ def test_the_page_is_what_the_code_says():
     assert (ROOT / "docs/config.md").read_text(encoding="utf-8") == render_page()
 
 
+def test_the_page_speaks_of_values_as_yaml_writes_them():
+    rows = [line.split(" | ") for line in render_page().splitlines() if line.startswith("| `")]
+    mappings = {row[0].strip("| `") for row in rows if row[1] == "mapping"}
+    assert mappings == {"settings", "weights"}
+    assert not [row for row in rows if row[2] in {"`True`", "`False`"} or row[2].startswith("`(")]
+
+
 @pytest.mark.parametrize(("name", "describe"), [("fleet", describe_fleet_schema), ("policy", describe_policy_schema)])
 def test_the_published_schemas_are_those_of_the_code(name, describe):
     page = (ROOT / f"docs/{name}.schema.json").read_text(encoding="utf-8")
@@ -106,6 +113,23 @@ def test_good_files_are_told_apart():
     assert result.stdout == (
         f"{EXAMPLE}: a good policy configuration\n{ROOT / 'examples/fleet.yaml'}: a good fleet configuration\n"
     )
+
+
+def test_a_file_of_keys_is_checked_as_one_and_never_shown(tmp_path):
+    good, bad = tmp_path / "keys.yaml", tmp_path / "bad.yaml"
+    good.write_text(f'keys: [{{name: a, hash: "sha256:{"0" * 64}"}}]')
+    bad.write_text("keys: [{name: a, hash: a-key-pasted-in-the-wrong-place}]")
+    assert check(good).stdout == f"{good}: a good keys configuration\n"
+    refused = check(bad)
+    assert (refused.exit_code, "keys.0.hash: needs sha256:" in refused.stderr) == (2, True)
+    assert "pasted" not in refused.stderr
+
+
+@pytest.mark.parametrize("text", ["listen: {port: 1}", "access: {anonymous: true}"])
+def test_a_file_with_keys_of_the_fleet_is_judged_as_the_fleets(tmp_path, text):
+    fleet = tmp_path / "fleet.yaml"
+    fleet.write_text(text)
+    assert "workers: no worker given" in check(fleet).stderr
 
 
 def test_every_bad_file_is_named_and_the_exit_status_is_2(tmp_path):

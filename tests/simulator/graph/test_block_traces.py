@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from array import array
+from pathlib import Path
 
 import pytest
 
@@ -13,6 +14,7 @@ from simulator.graph.request import BlockRequest, Trigger, Wait
 from simulator.graph.weka import WekaSampling
 from simulator.traces.lines import TraceError
 
+ROOT = Path(__file__).parents[3]
 HEAD = {"schema": "dynamo.agentic_mooncake", "version": 2, "block_size": 4, "hash_id_scope": "local"}
 
 
@@ -149,6 +151,21 @@ def test_the_closed_loop_starts_a_request_when_all_it_waited_for_has_come():
     assert loop.end(0, 20.0) == [(22.0, 2)]
     assert loop.end(0, 30.0) == []
     assert loop.count_unstarted() == 0
+
+
+def test_the_example_has_agents_that_share_a_head_and_sub_agents():
+    requests = read_trace(ROOT / "examples/trace.jsonl").requests
+    assert len({request.session for request in requests}) == 10
+    assert {request.parent for request in requests} == {None, "s0", "s4"}
+    assert len({tuple(request.blocks[:8]) for request in requests}) == 1
+
+
+def test_the_lines_that_the_simulators_page_shows_are_a_trace(tmp_path):
+    page = (ROOT / "docs/simulator.md").read_text(encoding="utf-8")
+    shown = next(block for block in page.split("```") if '"schema"' in block)
+    trace = read_trace(write(tmp_path, shown.lstrip()))
+    assert [list(request.blocks) for request in trace.requests] == [[1, 2], [1, 2, 3]]
+    assert trace.requests[1].waits == (Wait(0, Trigger.COMPLETION, 0.5),)
 
 
 @pytest.mark.shared
