@@ -117,9 +117,9 @@ class WorkerConfig(ConfigModel):
     role: Role | None = None
     #: Whose engine it is; the worker is asked where left out.
     engine: Engine | None = None
-    #: Host and port at which an SGLang prefill worker lets decode workers find it; where left out the URL's host, and the port
-    #: that the worker says.
+    #: Host at which an SGLang prefill worker lets decode workers find it; the URL's host where left out.
     bootstrap_host: Text | None = None
+    #: The port of that; as the worker says where left out.
     bootstrap_port: Annotated[Port, Field(ge=1)] | None = None
     #: Part of the network that it stands in. A prefill's cache that leaves its part takes `cross_zone_factor` longer.
     zone: Text | None = None
