@@ -26,6 +26,9 @@ class Lives:
     def begin(self, incarnation: str) -> bool:
         """Another life than the current one begins; True where one ends with it."""
         is_new = self.current is not None
+        if incarnation in self._retired:
+            # A batch that was late had ended it.
+            self._retired.remove(incarnation)
         if self.current is not None:
             self._retired.append(self.current)
         self.current = incarnation

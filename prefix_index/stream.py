@@ -232,13 +232,17 @@ class RankStream:
         return report
 
     def on_snapshot_started(self, header: SnapshotHeader, ticket: int, now_s: float) -> StreamReport:
-        """The snapshot of `ticket` begins; what the rank held makes room for it, but where it is of no use."""
+        """The snapshot of `ticket` begins; what the rank held makes room for it, but where it is of no use.
+
+        A ticket that is still wanted was drawn after the last life began: whoever answers it lives, even where a late
+        batch of another life had ended that one.
+        """
         if not self.wants_snapshot(ticket) or self._loading is not None:
             return StreamReport()
         applied = self._sequencer.applied
         is_known_life = header.incarnation == self._lives.current
         is_old = is_known_life and applied is not None and header.watermark < applied
-        if is_old or self._lives.has_ended(header.incarnation):
+        if is_old:
             return self.on_snapshot_failed(ticket, now_s)
         if not is_known_life and self._lives.begin(header.incarnation):
             self._sequencer.forget_held()

@@ -213,3 +213,17 @@ def test_a_removal_is_no_sign_of_blocks_that_are_due(rank):
     rank.live(1, BlockRemoved(block_hashes=(4,)))
     rank.stream.on_tick(20.0)
     assert rank.stream.trust is Trust.STALE
+
+
+def test_a_life_that_a_late_batch_had_ended_begins_again_with_its_snapshot(rank):
+    rank.mirror.apply(rank.target, blocks(1, 4))
+    ticket = rank.stream.on_connected(0.0).ask_snapshot
+    rank.stream.on_snapshot_started(rank.header(9), ticket, 1.0)
+    rank.live(0, blocks(5, 5), life="before")
+    ticket = rank.stream.on_connected(2.0).ask_snapshot
+    rank.stream.on_snapshot_started(rank.header(9), ticket, 3.0)
+    rank.stream.on_snapshot_records(tuple(rank.mirror.dump(rank.target)), ticket)
+    rank.stream.on_snapshot_ended(ticket, 4.0)
+    assert (rank.stream.trust, rank.reuse(PROMPT)) == (Trust.EXACT, 16)
+    rank.live(10, blocks(6, 6))
+    assert rank.stream.last_seq == 10
