@@ -172,6 +172,11 @@ def bad_calls():
     yield "tables of two shapes", ShapeMismatch, lambda: LayerTable.of([POOL[0], POOL[1, :2]])
     yield "tables of two dtypes", DtypeMismatch, lambda: LayerTable.of([POOL[0], POOL[1].half()])
     yield "a table of nothing", ShapeMismatch, lambda: LayerTable.of([])
+    twice = LayerTable.of([POOL[0], POOL[0]])
+    yield "a layer written twice", OverlappingRanges, lambda: from_page_first(pages, IDS, twice)
+    nested = LayerTable.of([POOL.view(-1)[:144].view(3, 48), POOL.view(-1)[12:156].view(3, 48)])
+    within = POOL.view(-1)[150:246].view(2, 1, 48)
+    yield "out behind layers that overlap", OverlappingRanges, lambda: page_gather(nested, IDS[:1], out=within)
 
 
 @pytest.mark.parametrize(("error", "call"), [case[1:] for case in bad_calls()], ids=[case[0] for case in bad_calls()])
@@ -179,3 +184,10 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(error, call):
     with pytest.raises(error):
         call()
     assert not POOL.any()
+
+
+def test_a_layer_that_two_share_may_be_read_for_both(device):
+    pool = fill((3, 2, 2, 8), torch.float16, device)
+    ids = torch.tensor([2, 0], device=device)
+    both = page_gather(LayerTable.of([pool, pool]), ids)
+    assert same_bytes(both, torch.stack([pool[ids], pool[ids]]))
