@@ -104,10 +104,7 @@ def paged_decode_attention_with_lse(
     _check_pages(page_ids, page_offsets, seq_lens, key_pool)
     check_devices(queries=queries, key_pool=key_pool, value_pool=value_pool, page_ids=page_ids, seq_lens=seq_lens)
     check_devices(queries=queries, page_offsets=page_offsets, sinks=sinks, tile_offsets=tile_offsets)
-    if tile_offsets is None:
-        tile_offsets = build_split_plan(seq_lens, window_tokens=window_tokens)
-    else:
-        _check_plan(tile_offsets, seq_lens, window_tokens)
+    tile_offsets = _take_plan(tile_offsets, seq_lens, window_tokens)
     out = torch.empty_like(queries)
     lse = torch.empty(queries.shape[:2], dtype=torch.float32, device=queries.device)
     module = implementation("paged_decode_attention", queries)
@@ -168,10 +165,13 @@ def _check_pages(page_ids: Tensor, page_offsets: Tensor | None, seq_lens: Tensor
         check_range(f"pages of sequence {number}", listed[start : start + count], limit=pages)
 
 
-def _check_plan(tile_offsets: Tensor, seq_lens: Tensor, window_tokens: int | None) -> None:
+def _take_plan(tile_offsets: Tensor | None, seq_lens: Tensor, window_tokens: int | None) -> Tensor:
+    if tile_offsets is None:
+        return build_split_plan(seq_lens, window_tokens=window_tokens)
     check_like("tile_offsets", tile_offsets, (len(seq_lens) + 1,), torch.int32)
     if can_read(tile_offsets) and can_read(seq_lens):
         expected = torch.empty_like(tile_offsets)
         build_plainly(seq_lens, window_tokens, expected)
         if not torch.equal(tile_offsets, expected):
             raise ShapeMismatch("tile_offsets were made for other lengths or another window")
+    return tile_offsets

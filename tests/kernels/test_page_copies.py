@@ -174,9 +174,6 @@ def bad_calls():
     yield "a table of nothing", ShapeMismatch, lambda: LayerTable.of([])
     twice = LayerTable.of([POOL[0], POOL[0]])
     yield "a layer written twice", OverlappingRanges, lambda: from_page_first(pages, IDS, twice)
-    nested = LayerTable.of([POOL.view(-1)[:144].view(3, 48), POOL.view(-1)[12:156].view(3, 48)])
-    within = POOL.view(-1)[150:246].view(2, 1, 48)
-    yield "out behind layers that overlap", OverlappingRanges, lambda: page_gather(nested, IDS[:1], out=within)
 
 
 @pytest.mark.parametrize(("error", "call"), [case[1:] for case in bad_calls()], ids=[case[0] for case in bad_calls()])

@@ -60,13 +60,6 @@ KERNELS = (
         PAGES,
     ),
     Mutation(
-        "only what lies next to each other in memory is compared",
-        "kernels/checks.py",
-        "before.append((end, name))",
-        "before = [(end, name)]",
-        PAGES,
-    ),
-    Mutation(
         "two components may write one row",
         "kernels/component_gather/__init__.py",
         "torch.cat(parts[place]) if len(parts[place]) > 1 else parts[place][0]",
