@@ -192,11 +192,23 @@ def parse_config_text(text: str, file_name: str) -> object:
     return {} if data is None else data
 
 
+#: What would be valid, by kind of refusal, where the library says it in words of Python.
+_NEEDS = {
+    "bool_type": "needs true or false",
+    "dict_type": "needs a mapping",
+    "float_type": "needs a number",
+    "int_type": "needs a whole number",
+    "model_type": "needs a mapping",
+    "string_type": "needs text; put it in quotes",
+    "tuple_type": "needs a list; [] is an empty one",
+}
+
+
 def describe_refusal(detail: ErrorDetails) -> tuple[list[str], object, str, bool]:
     """Key path, value and problem of a refusal, and whether there is a value to show."""
     path = [str(part) for part in detail["loc"] if not str(part).startswith("<")]
     context: dict[str, Any] = detail.get("ctx") or {}
-    value, problem = detail["input"], detail["msg"]
+    value, problem = detail["input"], _NEEDS.get(detail["type"], detail["msg"])
     if "key" in context:
         key = context["key"]
         value = context.get("value", value.get(key) if isinstance(value, Mapping) else value)

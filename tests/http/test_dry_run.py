@@ -19,7 +19,9 @@ def count_traces(client):
     router = client.router
     parts = router._app._parts
     placer = router.placer
-    skipped = ("_created ", "prompt_cache_", "process_", "python_", "_waiting_seconds", "_report_age_seconds")
+    skipped = ("_created ", "prompt_cache_", "process_", "python_")
+    # These tell of time that passes.
+    skipped += ("_waiting_seconds", "_waiting_tokens", "_report_age_seconds")
     page = [
         line for line in router.metrics.to_text().decode().splitlines() if not any(word in line for word in skipped)
     ]

@@ -153,7 +153,7 @@ workers:
         ),
         (ONE + "listen: {port: 65536}", "fleet.yaml: listen.port: 65536: Input should be less than or equal to 65535"),
         (ONE + "listen: {port: -1}", "fleet.yaml: listen.port: -1: Input should be greater than or equal to 0"),
-        (ONE + "listen: {port: true}", "fleet.yaml: listen.port: True: Input should be a valid integer"),
+        (ONE + "listen: {port: true}", "fleet.yaml: listen.port: True: needs a whole number"),
         (
             ONE + "policy: {weights: {wait: .nan}}",
             "fleet.yaml: policy.weights.wait: nan: Input should be a finite number",
@@ -187,7 +187,9 @@ workers:
             "fleet.yaml: workers.0.events: 'maybe': Input should be 'auto' or 'off'",
         ),
         ("workers: [{}]", "fleet.yaml: workers.0.url: Field required"),
-        ("workers: [7]", "fleet.yaml: workers.0: 7: Input should be a valid dictionary or instance of WorkerConfig"),
+        ("workers: {url: x}", "fleet.yaml: workers: {'url': 'x'}: needs a list; [] is an empty one"),
+        ("workers: [{url: 5}]", "fleet.yaml: workers.0.url: 5: needs text; put it in quotes"),
+        ("workers: [7]", "fleet.yaml: workers.0: 7: needs a mapping"),
         (
             "a: 1\na: 2",
             "fleet.yaml: line 2: no valid YAML: key 'a' stands twice",
@@ -288,7 +290,7 @@ def test_overriding_leaves_its_arguments_alone():
     ("name", "value", "message"),
     [
         ("DOVECOTE__LISTEN__PROT", "1", "environment: DOVECOTE__LISTEN__PROT: 1: unknown key; did you mean 'port'?"),
-        ("DOVECOTE__LISTEN__PORT", "x", "environment: DOVECOTE__LISTEN__PORT: 'x': Input should be a valid integer"),
+        ("DOVECOTE__LISTEN__PORT", "x", "environment: DOVECOTE__LISTEN__PORT: 'x': needs a whole number"),
         ("DOVECOTE__MODEL", "{", "environment: DOVECOTE__MODEL: '{': no valid YAML: "),
         ("DOVECOTE__WORKERS__1__URL", "x", "environment: DOVECOTE__WORKERS__1__URL: 'x': there is nothing at '1'"),
         (
