@@ -45,7 +45,7 @@ def bound_overlap(*, confirmed_tokens: int, predicted_tokens: int, prompt_tokens
     if confirmed_tokens <= 0 and predicted_tokens <= 0:
         return NO_OVERLAP
     most = prompt_tokens - 1 if prompt_tokens > 1 else 0
-    confirmed = most if confirmed_tokens > most else confirmed_tokens if confirmed_tokens > 0 else 0
+    confirmed = most if confirmed_tokens > most else max(0, confirmed_tokens)
     if predicted_tokens <= confirmed or confirmed == most:
         return Overlap(confirmed, 0)
     predicted = min(predicted_tokens, most)

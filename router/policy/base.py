@@ -123,7 +123,8 @@ class RankView(msgspec.Struct, frozen=True, kw_only=True):
     def usable_overlap_tokens(self) -> int:
         """Confirmed or predicted, whichever is longer: both are heads of the same prompt."""
         confirmed, predicted = self.overlap_tokens, self.predicted_overlap_tokens
-        return confirmed if confirmed >= predicted else predicted
+        # Asked many times for each candidate; max() takes three times as long.
+        return confirmed if confirmed >= predicted else predicted  # noqa: FURB136
 
 
 class CandidateCost(msgspec.Struct, frozen=True):

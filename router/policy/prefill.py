@@ -17,8 +17,6 @@ def prefill_s(
         coefficients: `c_lin` and `c_att`.
         attention_ratio: Measured seconds of the second part over its predicted ones, relative to the first part.
     """
-    attended = prompt_tokens - uncached_tokens / 2
-    if attended < 0.0:
-        attended = 0.0
+    attended = max(0.0, prompt_tokens - uncached_tokens / 2)
     pair_s = coefficients.attention_s_per_token_pair * attention_ratio
     return uncached_tokens * (coefficients.prefill_s_per_token + pair_s * attended)
