@@ -61,7 +61,7 @@ class ListenConfig(ConfigModel):
     admin_port: Port | None = None
     #: Address of that port.
     admin_host: Text = "127.0.0.1"
-    #: None serves plain HTTP.
+    #: Plain HTTP where left out.
     tls: ServerTls | None = None
 
 
@@ -136,7 +136,8 @@ class RedisConfig(ConfigModel):
 class AdmissionLimit(ConfigModel):
     """Most requests that some workers may have at once; the next one is refused where no other worker is free."""
 
-    #: Ids of the workers that share the limit; each must be one of `workers`.
+    #: Ids of the workers that share the limit; each must be one of `workers`. `queue.requests_per_rank` limits workers
+    #: of any source.
     workers: Annotated[tuple[Text, ...], Field(min_length=1, max_length=10_000)]
     #: Requests placed there and not ended, over all of them.
     max_requests: Count
@@ -168,7 +169,7 @@ class FleetConfig(ConfigModel):
     #: Workers may register themselves; none by default.
     registration: RegistrationConfig | None = None
     worker_tls: WorkerTls = WorkerTls()
-    #: Model name the fleet serves; None takes what the workers say.
+    #: Model name the fleet serves; what the workers say where left out.
     model: Text | None = None
     tokenizer: TokenizerConfig | None = None
     policy: PolicySection = PolicySection()
@@ -186,7 +187,7 @@ class FleetConfig(ConfigModel):
     queue: QueueConfig = QueueConfig()
     logs: LogsConfig = LogsConfig()
     tracing: TracingConfig = TracingConfig()
-    #: None reads every sidecar's own event sockets.
+    #: Where left out, every sidecar's own event sockets are read.
     redis: RedisConfig | None = None
 
     @model_validator(mode="after")
@@ -222,7 +223,7 @@ class FleetConfig(ConfigModel):
         for place, limit in enumerate(self.admission):
             for number, name in enumerate(limit.workers):
                 if name not in known:
-                    problem = f"no worker of that id; {describe_valid(name, known[:MAX_NAMED])}"
+                    problem = f"`workers` of this file has none of that id; {describe_valid(name, known[:MAX_NAMED])}"
                     key = f"admission.{place}.workers.{number}"
                     raise PydanticCustomError(
                         "unmatched_limit", "{problem}", {"key": key, "value": name, "problem": problem}

@@ -27,17 +27,17 @@ Name = Annotated[str, Field(strict=True, pattern=r"^[a-z0-9]([a-z0-9.\-]{0,251}[
 class WorkerTemplate(ConfigModel):
     """What holds for every worker that is found; the keys of `workers` but for its address and name."""
 
-    #: Data-parallel ranks; None asks the worker.
+    #: Data-parallel ranks; the worker is asked where left out.
     dp_size: Annotated[int, Field(strict=True, ge=1, le=1_024)] | None = None
-    #: Part in a request; None as its `/server_info` says.
+    #: Part in a request; as its `/server_info` says where left out.
     role: Role | None = None
-    #: What it is, for the dialect of a leg; None as it shows.
+    #: What it is, for the dialect of a leg; as it shows where left out.
     engine: Engine | None = None
     events: EventsConfig = EventsMode.AUTO
-    #: Port of the sidecar beside each, on the worker's own address; None where there is none.
+    #: Port of the sidecar beside each, on the worker's own address; left out where there is none.
     sidecar_port: Annotated[int, Field(strict=True, ge=1, le=65_535)] | None = None
     cache: CacheConfig = CacheConfig()
-    #: Port at which an SGLang prefill worker lets decode workers find it; None as it says.
+    #: Port at which an SGLang prefill worker lets decode workers find it; as it says where left out.
     bootstrap_port: Annotated[int, Field(strict=True, ge=1, le=65_535)] | None = None
     #: Part of the network that they stand in.
     zone: Text | None = None

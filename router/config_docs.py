@@ -148,7 +148,7 @@ def _find_words(kind: Any) -> tuple[str, ...]:
 def _say_bounds(metadata: list[Any]) -> str:
     flat = [each for entry in metadata for each in (entry, *getattr(entry, "metadata", ()))]
     for low_name, low_word in (("ge", "from"), ("gt", "above")):
-        low = next((getattr(each, low_name) for each in flat if getattr(each, low_name, None) is not None), None)
+        low = max((getattr(each, low_name) for each in flat if getattr(each, low_name, None) is not None), default=None)
         high = next((each.le for each in flat if getattr(each, "le", None) is not None), None)
         if low is not None:
             return f" {low_word} {_say_number(low)}" + ("" if high is None else f" to {_say_number(high)}")

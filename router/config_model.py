@@ -34,6 +34,8 @@ class ConfigModel(BaseModel):
 def describe_valid(word: object, names: Iterable[str]) -> str:
     """What would be valid in the place of a word, the nearest first."""
     valid = list(names)
+    if not valid:
+        return "nothing is valid here"
     near = difflib.get_close_matches(str(word), valid, n=1)
     guess = f"did you mean {near[0]!r}? " if near else ""
     return f"{guess}valid here: {', '.join(valid)}"

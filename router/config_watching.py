@@ -29,7 +29,7 @@ class LogsConfig(ConfigModel):
 class TracingConfig(ConfigModel):
     """Spans of requests for OpenTelemetry; needs `pip install 'dovecote[otel]'`. Off by default."""
 
-    #: Base URL of an OTLP collector that speaks HTTP, such as `http://localhost:4318`; None makes no spans, and a
+    #: Base URL of an OTLP collector that speaks HTTP, such as `http://localhost:4318`; without it no spans, and a
     #: client's `traceparent` goes on to the engine as it came.
     endpoint: Text | None = None
     #: Share of the requests without a `traceparent` that are traced; one with a `traceparent` is where that says so.

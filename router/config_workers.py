@@ -31,11 +31,11 @@ class EventSource(ConfigModel):
 
     #: ZMQ address of rank 0, such as `tcp://10.0.0.1:5557`.
     endpoint: Annotated[Text, Field(pattern=r"^(tcp|ipc|inproc)://.+")]
-    #: ZMQ address of rank 0's replay socket; None where there is none.
+    #: ZMQ address of rank 0's replay socket; left out where there is none.
     replay_endpoint: Annotated[Text, Field(pattern=r"^(tcp|ipc|inproc)://.+")] | None = None
     #: Topic to subscribe to.
     topic: Annotated[str, Field(strict=True, max_length=1_024)] = ""
-    #: Whether the router waits there for the engine to connect; None: where the address is a wildcard.
+    #: Whether the router waits there for the engine to connect; where left out, if the address is a wildcard.
     binds: Annotated[bool, Field(strict=True)] | None = None
 
 
@@ -76,7 +76,7 @@ class GroupConfig(ConfigModel):
 class CacheConfig(ConfigModel):
     """What lies behind a worker's device cache, and the cache groups of its model."""
 
-    #: Host whose memory its ranks share with other workers that name it; None for one of its own.
+    #: Host whose memory its ranks share with other workers that name it; one of its own where left out.
     host: Text | None = None
     #: Shared pools that it reads; what it reports of disk and external storage belongs to the first.
     pools: Annotated[tuple[Text, ...], Field(max_length=16)] = ()
@@ -106,19 +106,20 @@ class WorkerConfig(ConfigModel):
     url: Text
     #: Name in metrics and decisions; `host:port` where absent.
     id: Annotated[Text, Field(pattern=r"^[A-Za-z0-9._:\-\[\]]{1,128}$")] | None = None
-    #: Data-parallel ranks; None asks the worker.
+    #: Data-parallel ranks; the worker is asked where left out.
     dp_size: Annotated[int, Field(strict=True, ge=1, le=1_024)] | None = None
     events: EventsConfig = EventsMode.AUTO
     #: Base URL of the sidecar beside it, whose events and snapshots then count instead of the worker's own.
     sidecar: Text | None = None
     cache: CacheConfig = CacheConfig()
-    #: What it does of a request; None asks the worker, which is aggregated where it does not say. vLLM does not.
+    #: What it does of a request; where left out the worker is asked, which is aggregated if it does not say. vLLM does
+    #: not.
     role: Role | None = None
-    #: Whose engine it is; None asks the worker.
+    #: Whose engine it is; the worker is asked where left out.
     engine: Engine | None = None
-    #: Host and port at which an SGLang prefill worker lets decode workers find it; None: the URL's host, and the port
-    #: that the worker says.
+    #: Host at which an SGLang prefill worker lets decode workers find it; the URL's host where left out.
     bootstrap_host: Text | None = None
+    #: The port of that; as the worker says where left out.
     bootstrap_port: Annotated[Port, Field(ge=1)] | None = None
     #: Part of the network that it stands in. A prefill's cache that leaves its part takes `cross_zone_factor` longer.
     zone: Text | None = None

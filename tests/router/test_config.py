@@ -189,6 +189,10 @@ workers:
         ("workers: [{}]", "fleet.yaml: workers.0.url: Field required"),
         ("workers: {url: x}", "fleet.yaml: workers: {'url': 'x'}: needs a list; [] is an empty one"),
         ("workers: [{url: 5}]", "fleet.yaml: workers.0.url: 5: needs text; put it in quotes"),
+        (
+            "discovery: {file: {path: w.yaml}}\nadmission: [{workers: [w], max_requests: 1}]",
+            "fleet.yaml: admission.0.workers.0: 'w': `workers` of this file has none of that id; nothing is valid here",
+        ),
         ("workers: [7]", "fleet.yaml: workers.0: 7: needs a mapping"),
         (
             "a: 1\na: 2",

@@ -195,7 +195,7 @@ def test_B14_two_workers_that_would_own_the_same_ranks_are_refused_at_registrati
 
 def test_B15_a_limit_that_names_no_worker_is_refused_and_one_that_does_holds(make_world):
     config = {"workers": [{"url": "http://a:1", "id": "w0"}], "admission": [{"workers": ["w"], "max_requests": 3}]}
-    with pytest.raises(ConfigError, match=r"admission\.0\.workers\.0: 'w': no worker of that id; did you mean 'w0'"):
+    with pytest.raises(ConfigError, match=r"admission\.0\.workers\.0: 'w': .*none of that id; did you mean 'w0'"):
         build_fleet_config(config, "fleet.yaml")
     world = make_world(limits=(RequestLimit(workers=frozenset({WorkerId("w0")}), max_requests=3),))
     world.fleet(workers(1, ranks=2))
