@@ -357,7 +357,7 @@ async def test_an_unknown_model_is_told_what_is_served_and_prepares_nothing(engi
 async def test_workers_that_are_well_but_draining_or_refused_are_not_called_unhealthy(engines):
     entries = [{"url": engines[0].url, "id": "w0"}, {"url": engines[1].url, "id": "w1", "dp_size": 7}]
     async with in_process([], workers=entries) as client:
-        assert client.router.fleet.drain("w0", drained=True)
+        assert client.router.fleet.drain("w0")
         message = (await client.chat()).json()["error"]["message"]
         assert "(0 of 2 workers ready, 1 draining, 1 refused)" in message
 
