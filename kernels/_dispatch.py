@@ -11,7 +11,7 @@ from types import ModuleType
 import torch
 from torch import Tensor
 
-from kernels.errors import DeviceMismatch
+from kernels.errors import DeviceMismatch, DtypeMismatch
 
 
 def implementation(op: str, *tensors: Tensor) -> ModuleType:
@@ -30,6 +30,16 @@ def implementation(op: str, *tensors: Tensor) -> ModuleType:
 def runs_triton(*tensors: Tensor) -> bool:
     """Whether Triton computes on these tensors."""
     return any(tensor.is_cuda for tensor in tensors) or os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def check_multiplies(tensor: Tensor) -> None:
+    """Raise where Triton would be interpreted and these multiplied as matrices: of bfloat16 that gives other numbers.
+
+    Raises:
+        DtypeMismatch: They would.
+    """
+    if tensor.dtype == torch.bfloat16 and not tensor.is_cuda and os.environ.get("TRITON_INTERPRET") == "1":
+        raise DtypeMismatch("Triton's interpreter does not multiply bfloat16: float32, float16 or no interpreter")
 
 
 def can_read(tensor: Tensor) -> bool:

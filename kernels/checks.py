@@ -3,20 +3,23 @@
 Shapes, dtypes and devices cost nothing to look at. Values are looked at where that is free (`_dispatch.can_read`).
 """
 
-from itertools import pairwise
-
 import torch
 from torch import Tensor
 
 from kernels._dispatch import can_read
 from kernels.errors import DtypeMismatch, OverlappingRanges, PageOutOfRange, ShapeMismatch
-from kernels.layer_table import Layers, LayerTable, find_span
+from kernels.layer_table import Layers, find_spans
+
+#: Dimensions of layers whose pages are one thing each; with more the third counts tokens.
+_WITHOUT_TOKENS = 3
 
 
 def check_pools(key_pool: Tensor, value_pool: Tensor, *, page_tokens: int | None = None) -> None:
     """Raise unless both pools are [pages, page_tokens, kv_heads, head_dim], alike and contiguous."""
     if key_pool.dim() != 4 or key_pool.shape != value_pool.shape:
         raise ShapeMismatch(f"pools {tuple(key_pool.shape)} and {tuple(value_pool.shape)}")
+    if not key_pool.shape[1]:
+        raise ShapeMismatch(f"the pool is {tuple(key_pool.shape)}: its pages hold no token")
     if page_tokens is not None and key_pool.shape[1] != page_tokens:
         raise ShapeMismatch(f"the pool has {key_pool.shape[1]} tokens a page, the rows say {page_tokens}")
     if key_pool.dtype != value_pool.dtype:
@@ -35,6 +38,8 @@ def check_layers(name: str, layers: Layers, *, dims: int) -> None:
     """Raise unless `layers` has at least `dims` dimensions, layers counted, and is contiguous."""
     if len(layers.shape) < dims:
         raise ShapeMismatch(f"{name} is {tuple(layers.shape)}, with fewer than {dims} dimensions")
+    if dims > _WITHOUT_TOKENS and not layers.shape[2]:
+        raise ShapeMismatch(f"{name} is {tuple(layers.shape)}: its pages hold no token")
     if isinstance(layers, Tensor) and not layers.is_contiguous():
         raise ShapeMismatch(f"{name} must be contiguous")
 
@@ -81,15 +86,13 @@ def check_distinct(name: str, index: Tensor) -> None:
             raise OverlappingRanges(f"{name} names one place twice; it would be written twice")
 
 
-def check_apart(**places: Layers) -> None:
-    """Raise unless the memory of no two of these overlaps."""
-    spans = sorted(
-        (*span, name) for name, layers in places.items() for span in _find_spans(layers) if span[0] < span[1]
-    )
-    for (_, end, name), (start, _, other) in pairwise(spans):
-        if start < end and name != other:
-            raise OverlappingRanges(f"{name} and {other} overlap in memory")
-
-
-def _find_spans(layers: Layers) -> tuple[tuple[int, int], ...]:
-    return layers.spans if isinstance(layers, LayerTable) else (find_span(layers),)
+def check_apart(written: tuple[str, ...], **places: Layers) -> None:
+    """Raise when memory of one of `written` overlaps that of another of these, or two layers of its own table."""
+    spans = sorted((*span, name) for name, layers in places.items() for span in find_spans(layers) if span[0] < span[1])
+    before: list[tuple[int, str]] = []
+    for start, end, name in spans:
+        before = [(other_end, other) for other_end, other in before if start < other_end]
+        for _, other in before:
+            if name in written or other in written:
+                raise OverlappingRanges(f"{other} and {name} overlap in memory")
+        before.append((end, name))

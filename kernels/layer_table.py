@@ -70,8 +70,11 @@ class LayerTable:
 
 
 def find_span(tensor: Tensor) -> tuple[int, int]:
-    """First address of a contiguous tensor, and the one after its last."""
-    return tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes
+    """First address of a tensor, and the one after its last, gaps between its rows counted."""
+    if not tensor.numel():
+        return tensor.data_ptr(), tensor.data_ptr()
+    last = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + (last + 1) * tensor.element_size()
 
 
 #: A pool by layers: one tensor [layers, ...], or a table of tensors [...].
@@ -81,3 +84,8 @@ Layers = Tensor | LayerTable
 def any_tensor(layers: Layers) -> Tensor:
     """A tensor that tells device and dtype of all layers."""
     return layers if isinstance(layers, Tensor) else layers.tensors[0]
+
+
+def find_spans(layers: Layers) -> tuple[tuple[int, int], ...]:
+    """First address, and the one after the last, of each piece that lies alone."""
+    return layers.spans if isinstance(layers, LayerTable) else (find_span(layers),)

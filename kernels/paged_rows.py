@@ -12,7 +12,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from kernels._dispatch import can_read
+from kernels._dispatch import can_read, check_devices
 from kernels.errors import DtypeMismatch, PageOutOfRange, ShapeMismatch
 
 
@@ -58,8 +58,11 @@ class PagedRows:
         """Build from plain lists, one item a row.
 
         Raises:
-            ShapeMismatch: The lists differ in length, a count is negative, or a row does not end in its pages.
+            ShapeMismatch: The lists differ in length, a count is negative, a page holds nothing, or a row does not end
+                in its pages.
         """
+        if page_tokens < 1:
+            raise ShapeMismatch(f"pages of {page_tokens} tokens")
         if not len(pages) == len(start_tokens) == len(row_tokens):
             raise ShapeMismatch(f"{len(pages)} page lists, {len(start_tokens)} starts, {len(row_tokens)} counts")
         used = [-(-(start + count) // page_tokens) for start, count in zip(start_tokens, row_tokens, strict=True)]
@@ -87,12 +90,17 @@ class PagedRows:
 
         Raises:
             ShapeMismatch: Tensors do not fit each other, or a row does not end in its pages.
-            DtypeMismatch: A tensor is not int64.
+            DtypeMismatch: A tensor is not int64, or devices differ.
             PageOutOfRange: A page that a row reads or writes is not in `[0, pool_pages)`.
         """
-        for name in ("page_table", "start_tokens", "row_offsets", "slots"):
-            if getattr(self, name).dtype != torch.int64:
-                raise DtypeMismatch(f"{name} is {getattr(self, name).dtype}, not torch.int64")
+        tensors = {name: getattr(self, name) for name in ("page_table", "start_tokens", "row_offsets", "slots")}
+        for name, tensor in tensors.items():
+            if tensor.dtype != torch.int64:
+                raise DtypeMismatch(f"{name} is {tensor.dtype}, not torch.int64")
+            # Lines of the table may lie apart, as those of a slice of a wider one do.
+            if tensor.numel() and not (tensor[0] if name == "page_table" else tensor).is_contiguous():
+                raise ShapeMismatch(f"{name} must be contiguous")
+        check_devices(**tensors)
         if self.page_table.dim() != 2 or self.start_tokens.shape != (self.rows,):
             raise ShapeMismatch(f"page_table {tuple(self.page_table.shape)}, starts {tuple(self.start_tokens.shape)}")
         if self.row_offsets.shape != (self.rows + 1,):

@@ -7,6 +7,7 @@ name, request, session or path that a client chose.
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from enum import StrEnum
+from functools import cache
 
 import msgspec
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
@@ -149,8 +150,7 @@ class RouterMetrics:
         self.hits = self._counter(
             "hit_tokens", "Cached prompt tokens as engines tell them, by where they lay.", (*RANK, "tier")
         )
-        self.predictions = self._counter("predictions", "Predictions compared with the engine's count.", ("accuracy",))
-        self.uncredited = self._counter("uncredited_prompts", "Prompts placed without cache credit.", ("reason",))
+        self._declare_predictions()
         self.errors = self._counter("errors", "Errors answered by the router itself.", ("reason",))
         self.upstream_errors = self._counter("upstream_errors", "Failures of workers.", ("worker", "reason"))
         self.retries = self._counter("retries", "Requests sent to a second rank after a failed connection.", ())
@@ -165,6 +165,12 @@ class RouterMetrics:
         self.prompt_cache_bytes = Gauge(
             PREFIX + "prompt_cache_bytes", "Bytes held for incremental tokenization.", registry=self.registry
         )
+
+    def _declare_predictions(self) -> None:
+        predicted = self._counter("predictions", "Predictions compared with the engine's count.", ("accuracy",))
+        self.predictions = cache(predicted.labels)
+        uncredited = self._counter("uncredited_prompts", "Prompts placed without cache credit.", ("reason",))
+        self.uncredited = cache(uncredited.labels)
 
     def _declare_admission(self) -> None:
         self.queue_wait = self._histogram(

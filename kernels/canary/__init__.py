@@ -6,7 +6,7 @@ from torch import Tensor
 from kernels._dispatch import check_devices, implementation
 from kernels.checks import check_index, check_layers, check_like
 from kernels.errors import ShapeMismatch
-from kernels.layer_table import Layers, any_tensor
+from kernels.layer_table import Layers, any_tensor, find_spans
 
 __all__ = ["page_checksums", "verify_checksums"]
 
@@ -73,5 +73,7 @@ def _check(pool: Layers, page_ids: Tensor, sample_every: int) -> None:
         raise ShapeMismatch(f"a row of {row_bytes} bytes; checksums are taken of words of 8")
     if sample_every < 1:
         raise ShapeMismatch(f"one token in {sample_every}")
+    if any(start % 8 for start, _ in find_spans(pool)):
+        raise ShapeMismatch("a layer does not start at a multiple of 8 bytes; checksums are taken of words of 8")
     check_index("page_ids", page_ids, limit=pool.shape[1])
     check_devices(pool=any_tensor(pool), page_ids=page_ids)

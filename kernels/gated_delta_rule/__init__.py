@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels._dispatch import can_read, check_devices, implementation
-from kernels.checks import check_distinct, check_index, check_like
+from kernels._dispatch import can_read, check_devices, check_multiplies, implementation
+from kernels.checks import check_apart, check_distinct, check_index, check_like
 from kernels.errors import DtypeMismatch, ShapeMismatch
 from kernels.gated_delta_rule.call import CHUNK_TOKENS, DeltaRows, Prefilled, RecurrentInputs
 
@@ -44,9 +44,10 @@ def gated_delta_prefill(
     Reference: kernels/gated_delta_rule/reference.py.
     """
     inputs.check()
+    check_multiplies(inputs.queries)
     heads, key_dim, value_dim = inputs.state_shape
-    check_like("initial_states", initial_states, (rows.rows, heads, key_dim, value_dim), torch.float32)
     rows.check(tokens=len(inputs.queries))
+    check_like("initial_states", initial_states, (rows.rows, heads, key_dim, value_dim), torch.float32)
     if checkpoint_tokens is not None and (checkpoint_tokens < 1 or checkpoint_tokens % CHUNK_TOKENS):
         raise ShapeMismatch(f"a checkpoint every {checkpoint_tokens} tokens, chunks are of {CHUNK_TOKENS}")
     if checkpoint_dtype not in (torch.float32, torch.bfloat16, torch.float16):
@@ -79,7 +80,7 @@ def gated_delta_decode(inputs: RecurrentInputs, states: Tensor, slots: Tensor, *
         [sequences, value_heads, value_dim] in the dtype of the values; all other states stay bit-identical.
 
     Raises:
-        ShapeMismatch: Dimensions do not fit, or a state is named twice.
+        ShapeMismatch: Dimensions do not fit, a state is named twice, or states overlap the inputs.
         DtypeMismatch: Dtypes or devices differ.
         PageOutOfRange: A slot is not one of the pool's.
 
@@ -97,6 +98,7 @@ def gated_delta_decode(inputs: RecurrentInputs, states: Tensor, slots: Tensor, *
     if can_read(slots):
         check_distinct("slots", slots[slots >= 0])
     check_devices(queries=inputs.queries, states=states, slots=slots)
+    check_apart(("states",), states=states, queries=inputs.queries, keys=inputs.keys, values=inputs.values)
     out = torch.empty_like(inputs.values, memory_format=torch.contiguous_format)
     implementation("gated_delta_rule", states).gated_delta_decode(inputs, states, slots, scale, out)
     return out

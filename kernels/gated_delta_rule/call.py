@@ -23,7 +23,8 @@ class RecurrentInputs:
     keys: Tensor
     #: [tokens, value_heads, value_dim], contiguous, same dtype.
     values: Tensor
-    #: Natural logarithm of what is kept of the state, [tokens, value_heads], float32, at most 0.
+    #: Natural logarithm of what is kept of the state, [tokens, value_heads], float32, at most 0;
+    #: -inf where nothing is.
     log_decays: Tensor
     #: How much of what a key holds is replaced, [tokens, value_heads], float32, in 0..1.
     betas: Tensor
@@ -75,8 +76,9 @@ class DeltaRows:
         """Raise unless the rows cover `tokens` tokens."""
         check_integers("row_offsets", self.row_offsets)
         check_integers("start_tokens", self.start_tokens)
-        if self.row_offsets.shape != (self.rows + 1,) or self.start_tokens.dim() != 1:
-            raise ShapeMismatch(f"row_offsets {tuple(self.row_offsets.shape)} for {self.rows} rows")
+        if self.start_tokens.dim() != 1 or self.row_offsets.shape != (len(self.start_tokens) + 1,):
+            starts = tuple(self.start_tokens.shape)
+            raise ShapeMismatch(f"row_offsets {tuple(self.row_offsets.shape)}, start_tokens {starts}")
         if self.row_offsets.dtype != self.start_tokens.dtype:
             raise DtypeMismatch(f"row_offsets {self.row_offsets.dtype}, start_tokens {self.start_tokens.dtype}")
         check_devices(row_offsets=self.row_offsets, start_tokens=self.start_tokens)

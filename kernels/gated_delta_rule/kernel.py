@@ -27,6 +27,8 @@ SCAN_COLUMNS, SCAN_STAGES = 32, 3
 NARROW_SCAN_COLUMNS, NARROW_SCAN_STAGES = 16, 2
 #: Value columns of a program of a decode step.
 DECODE_COLUMNS = 32
+#: A log decay below this keeps nothing that float32 holds, and is taken for it, so that sums of them stay numbers.
+LEAST_DECAY = -104.0
 _INDICES = ["row_offsets", "start_tokens", "checkpoint_offsets"]
 
 
@@ -48,6 +50,7 @@ def prepare_kernel(
     CHUNK: tl.constexpr,
     BLOCK: tl.constexpr,
     PRECISION: tl.constexpr,
+    LEAST: tl.constexpr,
 ) -> None:
     """X and P of one chunk and value head."""
     chunk, head = tl.program_id(0), tl.program_id(1)
@@ -63,7 +66,8 @@ def prepare_kernel(
         is_there = (token >= 0) & (token < tokens)
         flat = (offset + token).to(tl.int64)
         gate_at = flat * VALUE_HEADS + head
-        decay = tl.cumsum(tl.load(log_decays + gate_at, mask=is_there, other=0.0), 0)
+        gate = tl.load(log_decays + gate_at, mask=is_there, other=0.0)
+        decay = tl.cumsum(tl.where(gate < LEAST, LEAST, gate), 0)
         beta = tl.load(betas + gate_at, mask=is_there, other=0.0)
         key_head = head // (VALUE_HEADS // KEY_HEADS)
         at = ((flat * KEY_HEADS + key_head) * KEY_DIM)[:, None] + lane[None, :]
@@ -150,6 +154,7 @@ def scan_kernel(
     CHUNK: tl.constexpr,
     HAS_CHECKPOINTS: tl.constexpr,
     STAGES: tl.constexpr,
+    LEAST: tl.constexpr,
 ) -> None:
     """Go through one row's chunks for one value head and a block of its columns."""
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)  # [COLUMNS]
@@ -181,6 +186,7 @@ def scan_kernel(
         inverse = tl.load(inverses + pair_at, mask=is_there[:, None], other=0.0)
         product = tl.load(products + pair_at, mask=is_there[:, None], other=0.0)
         gate = tl.load(log_decays + gate_at, mask=is_there, other=0.0)
+        gate = tl.where(gate < LEAST, LEAST, gate)
         beta = tl.load(betas + gate_at, mask=is_there, other=0.0)
         decay, total = tl.cumsum(gate, 0), tl.sum(gate, 0)
         held = state.to(key.dtype)
@@ -284,6 +290,7 @@ def gated_delta_prefill(
         BLOCK=BLOCK_TOKENS,
         # Blocks below the diagonal are rounded to the inputs' 16 bits when they are done.
         PRECISION="ieee" if inputs.keys.dtype == torch.float32 else "tf32",
+        LEAST=LEAST_DECAY,
         num_warps=4,
     )
     scan_kernel[(-(-value_dim // columns), heads, rows.rows)](
@@ -312,6 +319,7 @@ def gated_delta_prefill(
         CHUNK=CHUNK_TOKENS,
         HAS_CHECKPOINTS=checkpoint_tokens is not None,
         STAGES=SCAN_STAGES if is_wide else NARROW_SCAN_STAGES,
+        LEAST=LEAST_DECAY,
         num_warps=4,
     )
 

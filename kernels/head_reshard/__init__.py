@@ -52,7 +52,7 @@ def gather_heads(
         out = any_tensor(pool).new_empty(shape)
     check_like("out", out, shape, pool.dtype)
     check_devices(pool=any_tensor(pool), page_ids=page_ids, out=out)
-    check_apart(pool=pool, out=out)
+    check_apart(("out",), pool=pool, out=out)
     implementation("head_reshard", any_tensor(pool)).gather_heads(pool, page_ids, first_head, start_token, out)
     return out
 
@@ -84,7 +84,7 @@ def scatter_heads(staging: Tensor, page_ids: Tensor, pool: Layers, *, first_head
     check_like("staging", staging, (writers, pool.shape[0], tail_tokens, heads, pool.shape[4]), pool.dtype)
     check_distinct("page_ids", page_ids)
     check_devices(staging=staging, page_ids=page_ids, pool=any_tensor(pool))
-    check_apart(staging=staging, pool=pool)
+    check_apart(("pool",), staging=staging, pool=pool)
     implementation("head_reshard", any_tensor(pool)).scatter_heads(staging, page_ids, pool, first_head, start_token)
 
 

@@ -33,15 +33,17 @@ def build_decode_indices(
         `out`, or new tensors.
 
     Raises:
-        ShapeMismatch: Dimensions do not fit, or a sequence is longer than its line of the table.
+        ShapeMismatch: Dimensions do not fit.
         DtypeMismatch: Dtypes or devices differ.
-        PageOutOfRange: A request is not one of the table's.
+        PageOutOfRange: A request is not one of the table's, or a sequence longer than its line of it.
 
     Cost: each sequence's pages read and written once; one launch; no sync.
     Reference: kernels/index_build/reference.py.
     """
     if page_table.dim() != 2:
         raise ShapeMismatch(f"page_table is {tuple(page_table.shape)}, not [requests, pages_max]")
+    if page_tokens < 1:
+        raise ShapeMismatch(f"pages of {page_tokens} tokens")
     check_integers("page_table", page_table)
     check_index("request_ids", request_ids, limit=page_table.shape[0])
     check_like("seq_lens", seq_lens, tuple(request_ids.shape), request_ids.dtype)
@@ -49,10 +51,8 @@ def build_decode_indices(
     _check_window(window_tokens)
     if out is None:
         out = DecodeIndices.empty(len(seq_lens), page_table)
-    elif len(out.slots) != len(seq_lens) or out.page_ids.numel() < len(seq_lens) * page_table.shape[1]:
-        held = f"{len(out.slots)} sequences and {out.page_ids.numel()} pages"
-        raise ShapeMismatch(f"{len(seq_lens)} sequences of {page_table.shape[1]} pages, `out` holds {held}")
-    check_devices(page_table=page_table, request_ids=request_ids, seq_lens=seq_lens, out=out.slots)
+    _check_room(out, page_table, len(seq_lens))
+    check_devices(page_table=page_table, request_ids=request_ids, seq_lens=seq_lens)
     module = implementation("index_build", page_table)
     module.build_decode_indices(page_table, request_ids, seq_lens, page_tokens, window_tokens, out)
     return out
@@ -89,3 +89,15 @@ def build_split_plan(seq_lens: Tensor, *, window_tokens: int | None = None, out:
 def _check_window(window_tokens: int | None) -> None:
     if window_tokens is not None and window_tokens < 1:
         raise ShapeMismatch(f"a window of {window_tokens} tokens")
+
+
+def _check_room(out: DecodeIndices, page_table: Tensor, sequences: int) -> None:
+    pages = sequences * page_table.shape[1]
+    if out.page_ids.dim() != 1 or len(out.page_ids) < pages:
+        raise ShapeMismatch(f"{sequences} sequences have {pages} pages, `out` takes {tuple(out.page_ids.shape)}")
+    check_like("page_ids of `out`", out.page_ids, tuple(out.page_ids.shape), page_table.dtype)
+    check_like("page_offsets of `out`", out.page_offsets, (sequences + 1,), DecodeIndices.OFFSET_DTYPE)
+    check_like("tile_offsets of `out`", out.tile_offsets, (sequences + 1,), DecodeIndices.OFFSET_DTYPE)
+    check_like("slots of `out`", out.slots, (sequences,), DecodeIndices.SLOT_DTYPE)
+    places = {name: getattr(out, name) for name in ("page_ids", "page_offsets", "tile_offsets", "slots")}
+    check_devices(page_table=page_table, **places)

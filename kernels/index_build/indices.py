@@ -15,6 +15,7 @@ class DecodeIndices:
     """Of the sequences of one step. All tensors lie on the pool's device."""
 
     OFFSET_DTYPE: ClassVar[torch.dtype] = torch.int32
+    SLOT_DTYPE: ClassVar[torch.dtype] = torch.int64
 
     #: Pages of all sequences one after the other, [capacity], dtype of the page table; written up to the last offset.
     page_ids: Tensor
@@ -32,5 +33,5 @@ class DecodeIndices:
             page_ids=page_table.new_empty((sequences * page_table.shape[1],)),
             page_offsets=page_table.new_empty((sequences + 1,), dtype=DecodeIndices.OFFSET_DTYPE),
             tile_offsets=page_table.new_empty((sequences + 1,), dtype=DecodeIndices.OFFSET_DTYPE),
-            slots=torch.empty(sequences, dtype=torch.int64, device=page_table.device),
+            slots=torch.empty(sequences, dtype=DecodeIndices.SLOT_DTYPE, device=page_table.device),
         )

@@ -43,7 +43,7 @@ def latent_slice(pool: Layers, page_ids: Tensor, *, rank: int, ranks: int, out: 
         out = any_tensor(pool).new_empty(shape)
     check_like("out", out, shape, pool.dtype)
     check_devices(pool=any_tensor(pool), page_ids=page_ids, out=out)
-    check_apart(pool=pool, out=out)
+    check_apart(("out",), pool=pool, out=out)
     implementation("latent_slice", any_tensor(pool)).latent_slice(pool, page_ids, rank, ranks, out)
     return out
 
@@ -67,5 +67,5 @@ def latent_interleave(slices: Tensor, page_ids: Tensor, pool: Layers) -> None:
     check_like("slices", slices, (ranks, pool.shape[0], -(-len(page_ids) // ranks), *pool.shape[2:]), pool.dtype)
     check_distinct("page_ids", page_ids)
     check_devices(slices=slices, page_ids=page_ids, pool=any_tensor(pool))
-    check_apart(slices=slices, pool=pool)
+    check_apart(("pool",), slices=slices, pool=pool)
     implementation("latent_slice", any_tensor(pool)).latent_interleave(slices, page_ids, pool)

@@ -33,16 +33,16 @@ def lse_merge_kernel(
     for part in range(parts):
         at = part * rows.to(tl.int64) + row
         weight = tl.load(lses + at, mask=is_there, other=float("-inf"))
-        is_full = weight > float("-inf")
+        is_full = weight != float("-inf")  # so of no number too, which has to show
         value = tl.load(partials + at[:, None] * HEAD_DIM + lane[None, :], mask=is_read & is_full[:, None], other=0.0)
-        weight = tl.maximum(weight, LOWEST)
+        weight = tl.where(is_full, weight, LOWEST)
         higher = tl.maximum(most, weight)
         kept = tl.exp(most - higher)
         added = tl.where(is_full, tl.exp(weight - higher), 0.0)
         merged = merged * kept[:, None] + value.to(tl.float32) * added[:, None]
         total = total * kept + added
         most = higher
-    is_any = total > 0.0
+    is_any = total != 0.0
     total = tl.where(is_any, total, 1.0)
     merged = merged / total[:, None]
     tl.store(out + row[:, None] * HEAD_DIM + lane[None, :], merged.to(out.dtype.element_ty), mask=is_read)

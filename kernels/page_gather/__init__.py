@@ -37,6 +37,6 @@ def page_gather(pool: Layers, page_ids: Tensor, *, out: Tensor | None = None) ->
         out = any_tensor(pool).new_empty((layers, len(page_ids), *page))
     check_like("out", out, (layers, len(page_ids), *page), pool.dtype)
     check_devices(pool=any_tensor(pool), page_ids=page_ids, out=out)
-    check_apart(pool=pool, out=out)
+    check_apart(("out",), pool=pool, out=out)
     implementation("page_gather", any_tensor(pool)).page_gather(pool, page_ids, out)
     return out

@@ -40,7 +40,7 @@ def to_page_first(pool: Layers, page_ids: Tensor, *, out: Tensor | None = None, 
     layers, _, *page = pool.shape
     if out is None:
         out = any_tensor(pool).new_empty((len(page_ids), layers, *page))
-    _check(pool, page_ids, out, (len(page_ids), layers, *page), programs)
+    _check(pool, page_ids, out, (len(page_ids), layers, *page), programs, written="pages")
     implementation("page_layout", any_tensor(pool), out).to_page_first(pool, page_ids, out, programs)
     return out
 
@@ -52,7 +52,7 @@ def from_page_first(pages: Tensor, page_ids: Tensor, pool: Layers, *, programs: 
     """
     check_layers("pool", pool, dims=3)
     layers, _, *page = pool.shape
-    _check(pool, page_ids, pages, (len(page_ids), layers, *page), programs)
+    _check(pool, page_ids, pages, (len(page_ids), layers, *page), programs, written="pool")
     check_distinct("page_ids", page_ids)
     implementation("page_layout", any_tensor(pool), pages).from_page_first(pages, page_ids, pool, programs)
 
@@ -77,7 +77,7 @@ def to_unified(
     shape = _unified_shape(pool, page_ids, head_groups)
     if out is None:
         out = any_tensor(pool).new_empty(shape)
-    _check(pool, page_ids, out, shape, programs)
+    _check(pool, page_ids, out, shape, programs, written="pages")
     implementation("page_layout", any_tensor(pool), out).to_unified(pool, page_ids, out, programs)
     return out
 
@@ -89,7 +89,7 @@ def from_unified(pages: Tensor, page_ids: Tensor, pool: Layers, *, programs: int
     """
     if pages.dim() != 6:
         raise ShapeMismatch(f"unified pages have 6 dimensions, these are {tuple(pages.shape)}")
-    _check(pool, page_ids, pages, _unified_shape(pool, page_ids, pages.shape[1]), programs)
+    _check(pool, page_ids, pages, _unified_shape(pool, page_ids, pages.shape[1]), programs, written="pool")
     check_distinct("page_ids", page_ids)
     implementation("page_layout", any_tensor(pool), pages).from_unified(pages, page_ids, pool, programs)
 
@@ -104,10 +104,12 @@ def _unified_shape(pool: Layers, page_ids: Tensor, head_groups: int) -> tuple[in
     return len(page_ids), head_groups, layers, page_tokens, heads // head_groups, head_dim
 
 
-def _check(pool: Layers, page_ids: Tensor, pages: Tensor, shape: tuple[int, ...], programs: int | None) -> None:
+def _check(
+    pool: Layers, page_ids: Tensor, pages: Tensor, shape: tuple[int, ...], programs: int | None, *, written: str
+) -> None:
     check_index("page_ids", page_ids, limit=pool.shape[1])
     check_like("pages", pages, shape, pool.dtype)
     if programs is not None and programs < 1:
         raise ShapeMismatch(f"{programs} programs copy nothing")
     check_devices(pool=any_tensor(pool), page_ids=page_ids, pages=pages)
-    check_apart(pool=pool, pages=pages)
+    check_apart((written,), pool=pool, pages=pages)

@@ -42,5 +42,5 @@ def page_scatter(staging: Tensor, page_ids: Tensor, pool: Layers, *, start_token
         raise ShapeMismatch(f"tokens {start_token}..{end_token} do not lie in {held}")
     check_distinct("page_ids", page_ids)
     check_devices(staging=staging, page_ids=page_ids, pool=any_tensor(pool))
-    check_apart(staging=staging, pool=pool)
+    check_apart(("pool",), staging=staging, pool=pool)
     implementation("page_scatter", any_tensor(pool)).page_scatter(staging, page_ids, pool, start_token)

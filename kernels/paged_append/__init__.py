@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels._dispatch import check_devices, implementation
-from kernels.checks import check_index, check_pools
+from kernels._dispatch import can_read, check_devices, implementation
+from kernels.checks import check_apart, check_distinct, check_index, check_pools
 from kernels.errors import DtypeMismatch, ShapeMismatch
 
 __all__ = ["paged_append"]
@@ -36,7 +36,7 @@ def paged_append(
         value_scale: The same of values.
 
     Raises:
-        ShapeMismatch: Dimensions do not fit.
+        ShapeMismatch: Dimensions do not fit, a slot is named twice, or a pool overlaps the other or the rows.
         DtypeMismatch: Dtypes or devices differ; only to float8 is anything converted.
         PageOutOfRange: A slot is not one of the pool's.
 
@@ -54,7 +54,10 @@ def paged_append(
     check_index("slots", slots, limit=pages * page_tokens, lowest=-1)
     if len(slots) != len(keys):
         raise ShapeMismatch(f"{len(slots)} slots for {len(keys)} tokens")
+    if can_read(slots):
+        check_distinct("slots", slots[slots >= 0])
     check_devices(keys=keys, values=values, key_pool=key_pool, value_pool=value_pool, slots=slots)
+    check_apart(("key_pool", "value_pool"), keys=keys, values=values, key_pool=key_pool, value_pool=value_pool)
     module = implementation("paged_append", keys)
     module.paged_append(keys, values, key_pool, value_pool, slots, key_scale, value_scale)
 

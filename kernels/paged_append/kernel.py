@@ -70,7 +70,9 @@ def _append(
     else:
         scaled = tl.div_rn(tl.load(rows + read_at, mask=is_written, other=0.0).to(tl.float32), scale)
         held = tl.minimum(tl.maximum(scaled, -MOST), MOST)
-        tl.store(pool + write_at, held.to(pool.dtype.element_ty), mask=is_written)
+        # A comparison may drop what is no number, which has to show: its bits are put back.
+        bits = tl.where(scaled == scaled, held.to(pool.dtype.element_ty).to(tl.uint8, bitcast=True), 0x7F)  # noqa: PLR0124
+        tl.store(pool.to(tl.pointer_type(tl.uint8)) + write_at, bits.to(tl.uint8), mask=is_written)
 
 
 @dataclass(frozen=True, slots=True)

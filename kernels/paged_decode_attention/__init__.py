@@ -3,10 +3,11 @@
 import torch
 from torch import Tensor
 
-from kernels._dispatch import can_read, check_devices, implementation
+from kernels._dispatch import can_read, check_devices, check_multiplies, implementation
 from kernels.checks import check_groups, check_index, check_integers, check_like, check_pools, check_range
 from kernels.errors import DtypeMismatch, ShapeMismatch
 from kernels.index_build import build_split_plan
+from kernels.index_build.reference import build_split_plan as build_plainly
 from kernels.paged_decode_attention.call import DecodeCall
 
 __all__ = ["paged_decode_attention", "paged_decode_attention_with_lse"]
@@ -85,7 +86,7 @@ def paged_decode_attention_with_lse(
         included, [sequences, query_heads], float32. Query head h reads key head h // (query_heads // kv_heads).
 
     Raises:
-        ShapeMismatch: Dimensions do not fit, or a context does not end in its pages.
+        ShapeMismatch: Dimensions do not fit, a context does not end in its pages, or the plan is another's.
         DtypeMismatch: Dtypes or devices differ.
         PageOutOfRange: A page is not one of the pool's.
 
@@ -103,11 +104,9 @@ def paged_decode_attention_with_lse(
     _check_pages(page_ids, page_offsets, seq_lens, key_pool)
     check_devices(queries=queries, key_pool=key_pool, value_pool=value_pool, page_ids=page_ids, seq_lens=seq_lens)
     check_devices(queries=queries, page_offsets=page_offsets, sinks=sinks, tile_offsets=tile_offsets)
+    tile_offsets = _take_plan(tile_offsets, seq_lens, window_tokens)
     out = torch.empty_like(queries)
     lse = torch.empty(queries.shape[:2], dtype=torch.float32, device=queries.device)
-    if tile_offsets is None:
-        tile_offsets = build_split_plan(seq_lens, window_tokens=window_tokens)
-    check_like("tile_offsets", tile_offsets, (len(queries) + 1,), torch.int32)
     module = implementation("paged_decode_attention", queries)
     module.paged_decode_attention(
         DecodeCall(
@@ -140,6 +139,7 @@ def _check_tensors(queries: Tensor, key_pool: Tensor, value_pool: Tensor, key_sc
     if key_pool.dtype == queries.dtype and (key_scale, value_scale) != (1.0, 1.0):
         raise DtypeMismatch(f"scales are for a float8 pool, this one is {key_pool.dtype}")
     check_groups(queries, key_pool)
+    check_multiplies(queries)
 
 
 def _check_pages(page_ids: Tensor, page_offsets: Tensor | None, seq_lens: Tensor, pool: Tensor) -> None:
@@ -148,15 +148,14 @@ def _check_pages(page_ids: Tensor, page_offsets: Tensor | None, seq_lens: Tensor
     if page_offsets is None:
         if page_ids.dim() != 2 or len(page_ids) != len(seq_lens):
             raise ShapeMismatch(f"page_ids {tuple(page_ids.shape)} for {len(seq_lens)} sequences")
-        counts = page_ids.new_full((len(seq_lens),), page_ids.shape[1])
     else:
         check_index("page_ids", page_ids, limit=2**31, lowest=-(2**31))
         check_index("page_offsets", page_offsets, limit=len(page_ids) + 1)
         if len(page_offsets) != len(seq_lens) + 1:
             raise ShapeMismatch(f"{len(page_offsets)} page offsets for {len(seq_lens)} sequences")
-        counts = page_offsets.diff()
     if not can_read(seq_lens) or not len(seq_lens):
         return
+    counts = page_ids.shape[1] if page_offsets is None else page_offsets.diff()
     used = (seq_lens + page_tokens - 1) // page_tokens
     if bool((used > counts).any()):
         raise ShapeMismatch(f"a context needs {int((used - counts).max())} pages more than it has")
@@ -164,3 +163,15 @@ def _check_pages(page_ids: Tensor, page_offsets: Tensor | None, seq_lens: Tensor
         start = 0 if page_offsets is None else int(page_offsets[number])
         listed = page_ids[number] if page_offsets is None else page_ids
         check_range(f"pages of sequence {number}", listed[start : start + count], limit=pages)
+
+
+def _take_plan(tile_offsets: Tensor | None, seq_lens: Tensor, window_tokens: int | None) -> Tensor:
+    if tile_offsets is None:
+        return build_split_plan(seq_lens, window_tokens=window_tokens)
+    check_like("tile_offsets", tile_offsets, (len(seq_lens) + 1,), torch.int32)
+    if can_read(tile_offsets) and can_read(seq_lens):
+        expected = torch.empty_like(tile_offsets)
+        build_plainly(seq_lens, window_tokens, expected)
+        if not torch.equal(tile_offsets, expected):
+            raise ShapeMismatch("tile_offsets were made for other lengths or another window")
+    return tile_offsets

@@ -169,7 +169,7 @@ def decode_merge_kernel(
             weight = weight * kept + tl.sum(share, 0)
             merged = merged * kept + tl.sum(value * share[:, None], 0)
             most = higher
-    is_any = weight > 0.0
+    is_any = weight != 0.0  # so of no number too, which has to show
     weight = tl.where(is_any, weight, 1.0)
     at = sequence.to(tl.int64) * heads + head
     merged = merged / weight * value_scale

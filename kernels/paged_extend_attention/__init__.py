@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from kernels._dispatch import can_read, check_devices, implementation
+from kernels._dispatch import can_read, check_devices, check_multiplies, implementation
 from kernels.checks import check_groups, check_like, check_pools
 from kernels.errors import DtypeMismatch, ShapeMismatch
 from kernels.paged_extend_attention.call import ExtendCall
@@ -122,6 +122,7 @@ def _check_queries(queries: Tensor, pool: Tensor, key_scale: float, value_scale:
     if pool.dtype == queries.dtype and (key_scale, value_scale) != (1.0, 1.0):
         raise DtypeMismatch(f"scales are for a float8 pool, this one is {pool.dtype}")
     check_groups(queries, pool)
+    check_multiplies(queries)
 
 
 def _check_mask(mask: Tensor, rows: PagedRows, tokens: int) -> None:

@@ -73,7 +73,7 @@ def extend_kernel(
         is_moved = is_query[:, None] & (lane < HEAD_DIM)[None, :]
         query = tl.load(queries + query_at[:, None] * HEAD_DIM + lane[None, :], mask=is_moved, other=0.0)
         stand = start + token
-        if HAS_MASK:
+        if HAS_MASK and HAS_WINDOW:
             stand = tl.load(stands + offset + token, mask=is_query, other=0)
 
         # All of a tile's queries see the keys in [first_whole, end_whole); some see others in [first_key, end_key).
@@ -134,7 +134,7 @@ def extend_kernel(
             higher = tl.maximum(most, sink)
             kept = tl.exp2(most - higher)
             summed, weight, most = summed * kept[:, None], weight * kept + tl.exp2(sink - higher), higher
-        is_any = weight > 0.0
+        is_any = weight != 0.0  # so of no number too, which has to show
         weight = tl.where(is_any, weight, 1.0)
         summed = summed / weight[:, None] * value_scale
         tl.store(out + query_at[:, None] * HEAD_DIM + lane[None, :], summed.to(out.dtype.element_ty), mask=is_moved)
@@ -270,7 +270,7 @@ def paged_extend_attention(call: ExtendCall, out: Tensor, lse: Tensor) -> None:
         call.rows.row_offsets,
         call.rows.start_tokens,
         unused if call.mask is None else call.mask.view(torch.int8),
-        unused if call.mask is None else find_stands(call),
+        unused if call.mask is None or call.window_tokens is None else find_stands(call),
         lse if call.sinks is None else call.sinks,
         out,
         lse,

@@ -104,7 +104,7 @@ def row_copy_kernel(
         within = column[:, None] + tl.arange(0, SEGMENT)[None, :]  # [SEGMENTS, SEGMENT]
         flat = row.to(tl.int64)[:, None] * (row_units * UNIT) + within
         is_copied = is_there[:, None] & (within < row_units * UNIT)
-        is_copied &= (flat >= first_unit * UNIT) & (flat < end_unit * UNIT)
+        is_copied &= (flat >= first_unit.to(tl.int64) * UNIT) & (flat < end_unit.to(tl.int64) * UNIT)
         moved = tl.load(read + (read_at * UNIT)[:, None] + within, mask=is_copied, eviction_policy="evict_first")
         tl.store(write + (write_at * UNIT)[:, None] + within, moved.to(TARGET_DTYPE), mask=is_copied)
 

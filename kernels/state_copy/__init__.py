@@ -61,4 +61,4 @@ def _check(source: Layers, source_slots: Tensor, target: Layers, target_slots: T
     check_distinct("target slots", target_slots)
     tensors = {"source": any_tensor(source), "target": any_tensor(target)}
     check_devices(**tensors, source_slots=source_slots, target_slots=target_slots)
-    check_apart(source=source, target=target)
+    check_apart(("target",), source=source, target=target)

@@ -45,7 +45,7 @@ def window_gather(
         out = any_tensor(pool).new_empty(shape)
     check_like("out", out, shape, pool.dtype)
     check_devices(pool=any_tensor(pool), ring_pages=ring_pages, out=out)
-    check_apart(pool=pool, out=out)
+    check_apart(("out",), pool=pool, out=out)
     implementation("window_copy", any_tensor(pool)).window_gather(pool, ring_pages, end_token, out)
     return out
 
@@ -67,7 +67,7 @@ def window_scatter(tail: Tensor, ring_pages: Tensor, pool: Layers, *, end_token:
     check_like("tail", tail, (pool.shape[0], tail.shape[1], *pool.shape[3:]), pool.dtype)
     check_distinct("ring_pages", ring_pages)
     check_devices(tail=tail, ring_pages=ring_pages, pool=any_tensor(pool))
-    check_apart(tail=tail, pool=pool)
+    check_apart(("pool",), tail=tail, pool=pool)
     implementation("window_copy", any_tensor(pool)).window_scatter(tail, ring_pages, pool, end_token)
 
 

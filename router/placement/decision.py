@@ -78,9 +78,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         """Seconds by which another rank was cheaper, where the one chosen costs more than reckoned by so much."""
         if self.costs is None or self.target is None:
             return None
-        # Nothing that was passed over is cheaper than the best of those looked at, of which the one chosen is one.
-        costs = self.costs if self.sheet is None or added_s <= 0 else self.sheet.costs()
-        return find_regret_s(costs, self.target, added_s)
+        regret_s = find_regret_s(self.costs, self.target, added_s)
+        if self.sheet is None or added_s <= 0:
+            # Nothing that was passed over is cheaper than the best of those looked at, of which the one chosen is one.
+            return regret_s
+        chosen_s = self.costs.totals_s[self.costs.targets.index(self.target)] + added_s
+        return max(regret_s, chosen_s - self.sheet.find_least_unseen_s(self.costs))
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, words and candidates spelled out."""

@@ -123,6 +123,8 @@ class RankAccount:
         """Takes the seconds since the last time off the queue, first come first done."""
         elapsed_s = max(0.0, now_s - self.settled_at_s) if self.prefilling else 0.0
         for reservation in self.prefilling.values():
+            if elapsed_s <= 0.0:
+                break
             floor_s = reservation.prefill_s * OVERDUE_RATIO
             done_s = min(elapsed_s, max(0.0, reservation.remaining_prefill_s - floor_s))
             reservation.remaining_prefill_s -= done_s

@@ -271,8 +271,7 @@ class Placer:
         self._books.standings.touch(self._attempts[progress.request_id].target)
 
     def _end(self, end: RequestEnded, now_s: float) -> None:
-        running = self._attempts.get(end.request_id)
-        last_step = StepParts() if running is None else self._predict_step(running.target, now_s)
+        last_step = self._find_last_step(end, now_s)
         if self.ledger.release(end.request_id, now_s) is None:
             self.ignored.late += 1
             return
@@ -281,8 +280,15 @@ class Placer:
         if end.outcome is not Outcome.DONE or end.output_tokens is None:
             return
         self.ledger.outputs.record(end.output_tokens)
-        if self._settings.learn_pace:
+        if last_step is not None:
             record_decode(self._books.paces, attempt, last_step=last_step, output_tokens=end.output_tokens, now_s=now_s)
+
+    def _find_last_step(self, end: RequestEnded, now_s: float) -> StepParts | None:
+        """A step on the rank while the request still is there; None where nothing is learned of it."""
+        running = self._attempts.get(end.request_id)
+        if running is None or running.first_token_at_s is None or not self._settings.learn_pace:
+            return None
+        return self._predict_step(running.target, now_s)
 
     def _close(self, request_id: RequestId, outcome: Outcome, now_s: float) -> Attempt:
         """The load is off: settles or withdraws what rested on the request."""

@@ -44,11 +44,11 @@ def bound_overlap(*, confirmed_tokens: int, predicted_tokens: int, prompt_tokens
     """Overlap within the prompt, whose last token is always computed; only the unconfirmed excess is discounted."""
     if confirmed_tokens <= 0 and predicted_tokens <= 0:
         return NO_OVERLAP
-    most = max(0, prompt_tokens - 1)
-    confirmed = min(max(confirmed_tokens, 0), most)
-    predicted = min(max(predicted_tokens, 0), most)
-    if predicted <= confirmed:
+    most = prompt_tokens - 1 if prompt_tokens > 1 else 0
+    confirmed = most if confirmed_tokens > most else max(0, confirmed_tokens)
+    if predicted_tokens <= confirmed or confirmed == most:
         return Overlap(confirmed, 0)
+    predicted = min(predicted_tokens, most)
     return Overlap(confirmed, confirmed + int((predicted - confirmed) * credit_ratio))
 
 

@@ -122,7 +122,9 @@ class RankView(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def usable_overlap_tokens(self) -> int:
         """Confirmed or predicted, whichever is longer: both are heads of the same prompt."""
-        return max(self.overlap_tokens, self.predicted_overlap_tokens)
+        confirmed, predicted = self.overlap_tokens, self.predicted_overlap_tokens
+        # Asked many times for each candidate; max() takes three times as long.
+        return confirmed if confirmed >= predicted else predicted  # noqa: FURB136
 
 
 class CandidateCost(msgspec.Struct, frozen=True):

@@ -257,7 +257,7 @@ class Attempt:
         self._source, self._prefill = place.prefill, None if is_prefilled else place.prefill
         source = place.prefill or target
         if self._prompt.uncredited is not None and not self._excluded:
-            self._parts.metrics.uncredited.labels(self._prompt.uncredited).inc()
+            self._parts.metrics.uncredited(self._prompt.uncredited).inc()
         self._target = target
         self._prediction = self._predict(source, decision.predicted_cached_tokens)
         self._first_byte_s = None
@@ -360,7 +360,7 @@ class Attempt:
             )  # fmt: skip
 
     def _record(self, accuracy: Accuracy) -> None:
-        self._parts.metrics.predictions.labels(accuracy.value).inc()
+        self._parts.metrics.predictions(accuracy.value).inc()
         self._parts.placer.decisions.record_accuracy(self._request_id, accuracy)
 
 

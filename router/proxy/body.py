@@ -29,6 +29,11 @@ HOLDERS = ("vllm_xargs", "extra_args", "extra_body", "custom_params", "sampling_
 #: Members that name a conversation, in any of the forms agents use; small ones only.
 _IDENTITY_FIELDS = ("session_id", "prompt_cache_key", "previous_response_id", "metadata", "user", "conversation_id")
 _MAX_IDENTITY_BYTES = 4_096
+#: Members beside messages and tools that say how a prompt is made.
+_PROMPT_OPTIONS = (
+    "chat_template_kwargs", "add_generation_prompt", "continue_final_message", "tool_choice", "features",
+    "add_special_tokens", "cache_salt",
+)  # fmt: skip
 #: What the first item of a list of numbers starts with, and an empty list ends with.
 _NUMBER_STARTS = frozenset(bytes((code,)) for code in b"-0123456789]")
 _USAGE_WANTED = b'{"include_usage":true}'
@@ -257,19 +262,20 @@ class RequestBody:
         found = None if messages is not None else next((name for name in fields if self._has(name)), None)
         if messages is None and found is None:
             raise RequestError(f"{' or '.join(fields[:2])} is missing", param=fields[0])
-        options, is_response = self.get("chat_template_kwargs"), self.api is Api.RESPONSE
+        given = {name: self.get(name) for name in _PROMPT_OPTIONS if name in self._members}
+        options, is_response = given.get("chat_template_kwargs"), self.api is Api.RESPONSE
         return PromptInput(
             messages_json=messages,
             tools_json=self._list_json("tools"),
             template_options=options if isinstance(options, dict) else None,
             # A response's items are decoded where its chat is made: only what is new in them.
             prompt=None if found is None or found.endswith("_embeds") or is_response else self.get(found),
-            add_generation_prompt=self.get("add_generation_prompt"),
-            continue_final_message=self.get("continue_final_message"),
-            tool_choice=self.get("tool_choice"),
-            features=self.get("features"),
-            add_special_tokens=self.get("add_special_tokens"),
-            cache_salt=self.get("cache_salt") if self.salt is None else self.salt,
+            add_generation_prompt=given.get("add_generation_prompt"),
+            continue_final_message=given.get("continue_final_message"),
+            tool_choice=given.get("tool_choice"),
+            features=given.get("features"),
+            add_special_tokens=given.get("add_special_tokens"),
+            cache_salt=given.get("cache_salt") if self.salt is None else self.salt,
             field_names=frozenset(name for name in self._members if self._has(name)),
             unrenderable=None if self._shape.generates else "pooling",
         )

@@ -5,7 +5,7 @@ into an engine's internals: those lines are the router's alone.
 Source: RFC 9110 section 7.6.1; SGLang `srt/entrypoints/request_headers.py` for its override lines.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from router.errors import DovecoteError
 
@@ -21,10 +21,12 @@ _HOP_BY_HOP = frozenset(
 _REQUEST_OWN = frozenset(
     {b"host", b"content-length", b"accept-encoding", b"expect", b"x-data-parallel-rank", b"x-request-id"}
 )
+_REQUEST_LEFT_OUT = _HOP_BY_HOP | _REQUEST_OWN
 #: SGLang obeys lines of this prefix as if they were body fields: rank, bootstrap room, priority.
 _OVERRIDE_PREFIX = b"x-override-"
 #: Lines of an answer that the router writes itself.
 _RESPONSE_OWN = frozenset({b"content-length", b"date", b"server", b"x-request-id"})
+_RESPONSE_LEFT_OUT = _HOP_BY_HOP | _RESPONSE_OWN
 _OWN_PREFIX = b"x-dovecote-"
 
 #: Most header lines of a request or an answer, and most bytes in all of them.
@@ -46,10 +48,8 @@ def check_header_size(headers: Iterable[tuple[bytes, bytes]]) -> None:
     Raises:
         HeadersTooLargeError: Above `MAX_HEADER_LINES` or `MAX_HEADER_BYTES`.
     """
-    lines = size_bytes = 0
-    for name, value in headers:
-        lines += 1
-        size_bytes += len(name) + len(value)
+    sizes_bytes = [len(name) + len(value) for name, value in headers]
+    lines, size_bytes = len(sizes_bytes), sum(sizes_bytes)
     if lines > MAX_HEADER_LINES or size_bytes > MAX_HEADER_BYTES:
         raise HeadersTooLargeError(
             f"{lines} header lines of {size_bytes} bytes; at most {MAX_HEADER_LINES} of {MAX_HEADER_BYTES} are taken"
@@ -68,8 +68,7 @@ def request_headers(headers: Iterable[tuple[bytes, bytes]], own: Mapping[bytes, 
     kept = [
         (name, value)
         for name, value in received
-        if name not in _HOP_BY_HOP
-        and name not in _REQUEST_OWN
+        if name not in _REQUEST_LEFT_OUT
         and name not in own
         and name not in named
         and not name.startswith(_OVERRIDE_PREFIX)
@@ -84,18 +83,14 @@ def response_headers(headers: Iterable[tuple[bytes, bytes]], own: Mapping[bytes,
     kept = [
         (name, value)
         for name, value in received
-        if name not in _HOP_BY_HOP
-        and name not in _RESPONSE_OWN
-        and name not in named
-        and not (name.startswith(_OWN_PREFIX) and name in own)
+        if name not in _RESPONSE_LEFT_OUT and name not in named and not (name.startswith(_OWN_PREFIX) and name in own)
     ]
     return [*kept, *own.items()]
 
 
-def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> frozenset[bytes]:
-    return frozenset(
-        word.strip().lower() for name, value in headers if name == b"connection" for word in value.split(b",")
-    )
+def _named_by_connection(headers: Iterable[tuple[bytes, bytes]]) -> Collection[bytes]:
+    said = [value for name, value in headers if name == b"connection"]
+    return frozenset([word.strip().lower() for value in said for word in value.split(b",")]) if said else ()
 
 
 def text_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:

@@ -48,6 +48,9 @@ _SESSION_HEADERS: tuple[tuple[str, str | None], ...] = (
     ("session-id", None),
     ("session_id", None),
 )
+_CLAUDE_CODE = "x-claude-code-session-id"
+#: Headers without one of which none names a session.
+_NAMING = frozenset({"x-dovecote-session", _CLAUDE_CODE, *(name for name, _ in _SESSION_HEADERS)})
 _BODY_FIELDS = ("session_id", "prompt_cache_key", "previous_response_id")
 
 
@@ -59,12 +62,15 @@ def find_session(headers: Mapping[str, str], body: Mapping[str, object]) -> Sess
         body: The parsed JSON body.
     """
     lowered = {name.lower(): value for name, value in headers.items()}
+    named = None if _NAMING.isdisjoint(lowered) else _find_in_headers(lowered)
+    return named or _find_in_body(body) or NO_SESSION
+
+
+def _find_in_headers(headers: Mapping[str, str]) -> SessionIdentity | None:
     return (
-        _find_pair(lowered, "x-dovecote-session", "x-dovecote-parent")
-        or _find_claude_code(lowered)
-        or _find_first_pair(lowered)
-        or _find_in_body(body)
-        or NO_SESSION
+        _find_pair(headers, "x-dovecote-session", "x-dovecote-parent")
+        or _find_claude_code(headers)
+        or _find_first_pair(headers)
     )
 
 
@@ -101,16 +107,15 @@ def _find_first_pair(headers: Mapping[str, str]) -> SessionIdentity | None:
 
 def _find_claude_code(headers: Mapping[str, str]) -> SessionIdentity | None:
     """A main conversation is named by the session alone; a sub-agent by session and agent, its parent alike."""
-    name = "x-claude-code-session-id"
-    session = clean_name(headers.get(name))
+    session = clean_name(headers.get(_CLAUDE_CODE))
     if session is None:
         return None
     agent = clean_name(headers.get("x-claude-code-agent-id"))
     if agent is None:
-        return _identify(session, None, name)
+        return _identify(session, None, _CLAUDE_CODE)
     elder = clean_name(headers.get("x-claude-code-parent-agent-id"))
     parent = session if elder is None else _join(session, elder)
-    return _identify(_join(session, agent), parent, name)
+    return _identify(_join(session, agent), parent, _CLAUDE_CODE)
 
 
 def _join(session: str, agent: str) -> str:

@@ -10,6 +10,7 @@ from kernels.component_gather import Component, ComponentPlan, component_gather,
 from kernels.gated_delta_rule import DeltaRows, RecurrentInputs, gated_delta_decode, gated_delta_prefill
 from kernels.head_reshard import gather_heads, scatter_heads
 from kernels.index_build import build_decode_indices
+from kernels.index_build.reference import build_split_plan as build_plainly
 from kernels.latent_slice import latent_interleave, latent_slice
 from kernels.layer_table import LayerTable
 from kernels.lse_merge import lse_merge
@@ -87,7 +88,7 @@ def rounded_states():
 
 def components():
     pool = make_pool()
-    parts = [pool, make_table(pool), torch.zeros(2, 3, 32, 128, 128), torch.zeros(1, 3, dtype=torch.int64)]
+    parts = [pool, make_table(make_pool()), torch.zeros(2, 3, 32, 128, 128), torch.zeros(1, 3, dtype=torch.int64)]
     plan = ComponentPlan.of([Component(part, 2) for part in parts])
     buffer, indices = torch.zeros(plan.size_bytes, dtype=torch.uint8), torch.cat([IDS] * len(parts))
     component_gather(plan, indices, buffer)
@@ -121,7 +122,8 @@ def attend(lens, width, *, dtype=BF16, **named):
     indices = build_decode_indices(table, torch.zeros_like(lens), lens, page_tokens=PAGE_TOKENS)
     queries = torch.zeros(len(lens), QUERY_HEADS, HEAD_DIM, dtype=BF16)
     # A plan is computed on the device, where nothing runs here.
-    plan = indices.tile_offsets.zero_()
+    plan = indices.tile_offsets
+    build_plainly(lens, named.get("window_tokens"), plan)
     paged_decode_attention(queries, keys, values, table[: len(lens)], lens, scale=0.1, tile_offsets=plan, **named)
     counts = [min(9, one) for one in lens.tolist()]
     starts = [one - count for one, count in zip(lens.tolist(), counts, strict=True)]

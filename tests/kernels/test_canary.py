@@ -93,6 +93,8 @@ def test_what_does_not_fit_is_refused():
         page_checksums(torch.zeros(2, 3, 4, 3), ids)
     with pytest.raises(ShapeMismatch):
         page_checksums(pool, ids, sample_every=0)
+    with pytest.raises(ShapeMismatch, match="multiple of 8"):
+        page_checksums(torch.zeros(197, dtype=torch.int8)[5:].view(2, 3, 4, 8), ids)
     with pytest.raises(PageOutOfRange):
         page_checksums(pool, ids + 2)
     with pytest.raises(ShapeMismatch):

@@ -67,6 +67,12 @@ def bad_calls():
     inside = POOL.view(-1).view(torch.uint8)
     yield "buffer within a pool", OverlappingRanges, lambda: component_gather(PLAN, IDS, inside)
     yield "a row written twice", OverlappingRanges, lambda: component_scatter(BUFFER, PLAN, torch.tensor([1, 1, 0]))
+    both = ComponentPlan.of([Component(POOL, 1), Component(POOL, 1)])
+    staging = torch.ones(both.size_bytes, dtype=torch.uint8)
+    yield "a row of two components", OverlappingRanges, lambda: component_scatter(staging, both, torch.tensor([2, 2]))
+    mixed = ComponentPlan.of([Component(POOL, 1), Component(POOL[:, 1:3].contiguous(), 1), Component(POOL[1:], 1)])
+    staged = torch.ones(mixed.size_bytes, dtype=torch.uint8)
+    yield "pools that overlap", OverlappingRanges, lambda: component_scatter(staged, mixed, torch.tensor([0, 1, 3]))
     yield "no component", ShapeMismatch, lambda: ComponentPlan.of([])
     yield "negative rows", ShapeMismatch, lambda: ComponentPlan.of([Component(POOL, -1)])
     yield "flat pool", ShapeMismatch, lambda: ComponentPlan.of([Component(POOL[0, 0], 1)])
@@ -83,3 +89,12 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(error, call):
 def test_the_same_row_may_be_named_by_two_components():
     plan = ComponentPlan.of([Component(POOL, 1), Component(torch.zeros(1, 3, 8), 1)])
     component_scatter(torch.zeros(plan.size_bytes, dtype=torch.uint8), plan, torch.tensor([2, 2]))
+
+
+def test_two_components_may_write_other_rows_of_one_pool_and_read_the_same(device):
+    pool = torch.arange(32.0, device=device).view(1, 4, 8)
+    plan = ComponentPlan.of([Component(pool, 1), Component(pool, 1)])
+    buffer = torch.zeros(plan.size_bytes, dtype=torch.uint8, device=device)
+    component_gather(plan, torch.tensor([2, 2], device=device), buffer)
+    component_scatter(buffer, plan, torch.tensor([0, 3], device=device))
+    assert torch.equal(pool[0, [0, 3]], pool[0, [2, 2]])

@@ -1,5 +1,7 @@
 """The gated delta rule by chunks is the rule token by token, wherever rows begin, end and are cut."""
 
+import math
+
 import pytest
 import torch
 from torch.nn.functional import normalize
@@ -98,6 +100,17 @@ def test_value_heads_share_key_heads_and_dims_may_differ(device, key_heads, head
     assert_close("out", done.out.cpu(), out.to(dtype), times=4)
     difference = done.final_states[0].cpu().double() - after[-1].cpu()
     assert difference.abs().max() < (1e-4 if dtype == torch.float32 else 3e-2)
+
+
+@pytest.mark.parametrize("closed", [-math.inf, -1e30, -3e3])
+def test_a_gate_that_closes_leaves_nothing_of_what_was_before(device, closed):
+    inputs = make_inputs(67, device=device)
+    inputs.log_decays[5, 0] = inputs.log_decays[40] = inputs.log_decays[41, 1] = closed
+    states = make_states(1, inputs)
+    done = gated_delta_prefill(inputs, states, make_rows([0], [67], device), scale=SCALE)
+    out, after = run_by_hand(inputs, states[0])
+    assert_close("out", done.out.cpu(), out.float(), times=4)
+    assert_close("state", done.final_states[0].cpu(), after[-1].float().cpu(), times=4)
 
 
 @pytest.mark.parametrize("keys", ["equal", "opposite", "one after the other"])
@@ -262,6 +275,10 @@ def bad_calls():
     yield "a slot past the pool", PageOutOfRange, decode(slots=torch.tensor([0, 1, 4]))
     yield "a slot twice", OverlappingRanges, decode(slots=torch.tensor([0, 1, 1]))
     yield "too few slots", ShapeMismatch, decode(slots=slots[:2])
+    alone = DeltaRows(row_offsets=rows.row_offsets, start_tokens=rows.start_tokens[0])
+    yield "a start that is no list", ShapeMismatch, prefill(rows=alone)
+    own = pool.view(-1)[: inputs.values.numel()].view(inputs.values.shape)
+    yield "values within the states", OverlappingRanges, decode(changed(inputs, values=own))
     yield "other states", ShapeMismatch, decode(states=pool[:, :, :8].contiguous())
     yield "states of integers", DtypeMismatch, decode(states=pool.int())
 

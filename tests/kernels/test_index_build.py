@@ -1,12 +1,14 @@
 """Indices of a decode step are what its lengths say, whoever looks at them."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from copies import few
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernels.errors import DtypeMismatch, PageOutOfRange, ShapeMismatch
+from kernels.errors import DeviceMismatch, DtypeMismatch, PageOutOfRange, ShapeMismatch
 from kernels.index_build import TILE_TOKENS, DecodeIndices, build_decode_indices, build_split_plan
 
 
@@ -96,6 +98,26 @@ def test_what_does_not_fit_is_refused():
     with pytest.raises(ShapeMismatch):
         build_decode_indices(table, ids, lens, page_tokens=4, out=DecodeIndices.empty(1, table))
     with pytest.raises(ShapeMismatch):
+        build_decode_indices(table, ids, lens, page_tokens=0)
+    with pytest.raises(ShapeMismatch):
         build_split_plan(lens, window_tokens=0)
     with pytest.raises(DtypeMismatch):
         build_split_plan(lens, out=torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("error", "change"),
+    [
+        (ShapeMismatch, {"tile_offsets": torch.zeros(2, dtype=torch.int32)}),
+        (ShapeMismatch, {"page_ids": torch.zeros(12, dtype=torch.int32)[::2]}),
+        (ShapeMismatch, {"page_ids": torch.zeros(2, 3, dtype=torch.int32)}),
+        (DtypeMismatch, {"page_ids": torch.zeros(6)}),
+        (DtypeMismatch, {"slots": torch.zeros(2, dtype=torch.int32)}),
+        (DeviceMismatch, {"page_offsets": torch.zeros(3, dtype=torch.int32, device="meta")}),
+    ],
+)
+def test_room_that_does_not_fit_is_refused(error, change):
+    table, ids, lens = torch.zeros(2, 3, dtype=torch.int32), torch.tensor([1, 0]), torch.tensor([5, 1])
+    room = replace(DecodeIndices.empty(2, table), **change)
+    with pytest.raises(error):
+        build_decode_indices(table, ids, lens, page_tokens=4, out=room)

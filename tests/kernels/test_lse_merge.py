@@ -42,6 +42,14 @@ def test_where_all_parts_are_empty_there_are_zeros(device):
     assert lse[:, 0].tolist() == [-math.inf, 2.0]
 
 
+def test_a_part_that_is_no_number_shows(device):
+    partials, lses = torch.ones(3, 1, 2, 8, device=device), torch.zeros(3, 1, 2, device=device)
+    lses[1, 0, 1] = math.nan
+    out, lse = lse_merge(partials, lses)
+    assert out[0].isnan().all(1).tolist() == [False, True]
+    assert lse[0].isnan().tolist() == [False, True]
+
+
 def test_one_part_comes_back_exactly(device):
     partials, lses = torch.randn(4, 3, 2, 16, device=device), torch.full((4, 3, 2), -math.inf, device=device)
     lses[2] = 300.0

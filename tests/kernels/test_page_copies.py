@@ -172,6 +172,8 @@ def bad_calls():
     yield "tables of two shapes", ShapeMismatch, lambda: LayerTable.of([POOL[0], POOL[1, :2]])
     yield "tables of two dtypes", DtypeMismatch, lambda: LayerTable.of([POOL[0], POOL[1].half()])
     yield "a table of nothing", ShapeMismatch, lambda: LayerTable.of([])
+    twice = LayerTable.of([POOL[0], POOL[0]])
+    yield "a layer written twice", OverlappingRanges, lambda: from_page_first(pages, IDS, twice)
 
 
 @pytest.mark.parametrize(("error", "call"), [case[1:] for case in bad_calls()], ids=[case[0] for case in bad_calls()])
@@ -179,3 +181,10 @@ def test_what_does_not_fit_is_refused_before_anything_is_written(error, call):
     with pytest.raises(error):
         call()
     assert not POOL.any()
+
+
+def test_a_layer_that_two_share_may_be_read_for_both(device):
+    pool = fill((3, 2, 2, 8), torch.float16, device)
+    ids = torch.tensor([2, 0], device=device)
+    both = page_gather(LayerTable.of([pool, pool]), ids)
+    assert same_bytes(both, torch.stack([pool[ids], pool[ids]]))

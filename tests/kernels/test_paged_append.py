@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.errors import DtypeMismatch, KernelError, PageOutOfRange, ShapeMismatch
+from kernels.errors import DtypeMismatch, KernelError, OverlappingRanges, PageOutOfRange, ShapeMismatch
 from kernels.paged_append import paged_append
 from kernels.paged_rows import PagedRows
 
@@ -86,6 +86,25 @@ def test_a_float8_pool_takes_scaled_values_held_to_the_largest(device, dtype):
     assert torch.equal(value_pool.float().flatten(0, 1)[[7, 2]], expected)
 
 
+def test_what_is_no_number_stays_none_in_a_float8_pool(device):
+    """Held to the largest it would be a number like any other, and the fault it came from would not show."""
+    key_pool, value_pool = (pool.to(torch.float8_e4m3fn) for pool in make_pools(device=device))
+    keys, values = make_tokens(2, device)
+    keys[0, 0, 0], keys[0, 0, 1], values[1] = torch.nan, torch.inf, torch.nan
+    paged_append(keys, values, key_pool, value_pool, torch.tensor([1, 2], device=device))
+    stored = key_pool.float().flatten(0, 1)[1, 0]
+    assert stored[0].isnan()
+    assert stored[1:].tolist() == [448.0, 1.0, 1.0, 1.0]
+    assert value_pool.float().flatten(0, 1)[2].isnan().all()
+    assert not value_pool.float().flatten(0, 1)[1].isnan().any()
+
+
+def test_places_without_a_slot_are_no_slot_twice(device):
+    key_pool, value_pool = make_pools(device=device)
+    paged_append(*make_tokens(2, device), key_pool, value_pool, torch.tensor([-1, -1], device=device))
+    assert torch.equal(key_pool, make_pools(device=device)[0])
+
+
 def good_call():
     keys, values = make_tokens(3)
     return {"keys": keys, "values": values, "pools": make_pools(), "slots": torch.tensor([11, 12, 13])}
@@ -114,6 +133,11 @@ def bad_calls():
     yield "slots in a table", ShapeMismatch, {"slots": torch.tensor([[11, 12, 13]])}
     yield "strided slots", ShapeMismatch, {"slots": torch.arange(6)[::2]}
     yield "a scale without float8", DtypeMismatch, {"key_scale": 2.0}
+    yield "a slot twice", OverlappingRanges, {"slots": torch.tensor([11, -1, 11])}
+    yield "one pool for both", OverlappingRanges, {"pools": (key_pool, key_pool)}
+    yield "keys within their pool", OverlappingRanges, {"keys": key_pool.flatten(0, 1)[::3][:3], "pools": good["pools"]}
+    nothing = torch.zeros(9, 0, HEADS, DIM)
+    yield "pages of no token", ShapeMismatch, {"pools": (nothing, nothing)}
 
 
 @pytest.mark.parametrize(("error", "change"), [case[1:] for case in bad_calls()], ids=[case[0] for case in bad_calls()])

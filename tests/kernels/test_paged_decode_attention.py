@@ -7,7 +7,7 @@ from attention import attend_all, make_contexts, make_pools
 from kernels.errors import DeviceMismatch, DtypeMismatch, PageOutOfRange, ShapeMismatch
 from kernels.index_build import build_split_plan
 from kernels.lse_merge import lse_merge
-from kernels.paged_decode_attention import paged_decode_attention, paged_decode_attention_with_lse
+from kernels.paged_decode_attention import _check_pages, paged_decode_attention, paged_decode_attention_with_lse
 from kernels.testing import assert_close
 
 SCALE = 0.4
@@ -149,6 +149,30 @@ def test_a_float8_pool_is_read_with_its_scales(device):
     check(paged_decode_attention_with_lse(**call, key_scale=0.5, value_scale=3.0), expect(call, scaled))
 
 
+def test_a_context_that_holds_no_number_is_not_an_empty_one(device):
+    """Else a shard that went wrong would be left out of the merge, and the result look right."""
+    call, contexts, pages = build([9, 70], device=device)
+    call["key_pool"][pages[1][0], 0] = torch.nan
+    out, lse = paged_decode_attention_with_lse(**call)
+    assert out[1].isnan().all()
+    assert lse[1].isnan().all()
+    expected = expect(call, contexts)
+    check((out[:1], lse[:1]), (expected[0][:1], expected[1][:1]))
+
+
+def test_nothing_is_computed_to_check_what_cannot_be_read(monkeypatch):
+    """On a device each such computation would be a launch a layer."""
+    call, _, _ = build([9, 130])
+    monkeypatch.setattr("kernels.paged_decode_attention.can_read", lambda _: False)
+    monkeypatch.setattr("kernels.checks.can_read", lambda _: False)
+    offsets = torch.tensor([0, 3, 36])
+    with torch.profiler.profile() as watched:
+        _check_pages(call["page_ids"], None, call["seq_lens"], call["key_pool"])
+        _check_pages(torch.zeros(36).int(), offsets, call["seq_lens"], call["key_pool"])
+    computed = {event.key for event in watched.key_averages()} - {"aten::zeros", "aten::empty", "aten::zero_"}
+    assert computed <= {"aten::to", "aten::_to_copy", "aten::empty_strided", "aten::copy_", "aten::fill_"}
+
+
 def test_no_sequence_gives_no_output(device):
     call, _, _ = build([], device=device)
     call["queries"] = torch.zeros(0, 2, 8, device=device)
@@ -182,6 +206,7 @@ def bad_calls():
     yield "half sinks", DtypeMismatch, {"sinks": torch.zeros(4).half()}
     yield "sinks elsewhere", DeviceMismatch, {"sinks": torch.zeros(4, device="meta")}
     yield "a scale without float8", DtypeMismatch, {"key_scale": 2.0}
+    yield "a plan of another window", ShapeMismatch, {"tile_offsets": torch.tensor([0, 0, 1], dtype=torch.int32)}
     yield "a plan of other sequences", ShapeMismatch, {"tile_offsets": torch.zeros(2, dtype=torch.int32)}
 
 

@@ -149,6 +149,16 @@ def test_a_float8_pool_is_read_with_its_scales(device):
     check(got, expect(call, scaled, see_causally([9], [5])))
 
 
+def test_a_context_that_holds_no_number_is_not_an_empty_one(device):
+    (queries, key_pool, value_pool, rows), _ = build([9, 3], [2, 1], device=device)
+    key_pool[rows.page_table[1, 0], 1] = torch.nan
+    out, lse = paged_extend_attention_with_lse(queries, key_pool, value_pool, rows, scale=SCALE)
+    assert out[2].isnan().all()
+    assert lse[2].isnan().all()
+    assert out[:2].isfinite().all()
+    assert lse[:2].isfinite().all()
+
+
 def test_no_rows_give_no_output(device):
     call, _ = build([], [], device=device)
     queries = torch.zeros(0, 4, 8, device=device)

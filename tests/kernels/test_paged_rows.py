@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from kernels.errors import DtypeMismatch, PageOutOfRange, ShapeMismatch
+from kernels.errors import DeviceMismatch, DtypeMismatch, PageOutOfRange, ShapeMismatch
 from kernels.paged_rows import PagedRows
 
 
@@ -24,6 +24,10 @@ def bad_rows():
     yield "too few slots", ShapeMismatch, replaced(rows, slots=rows.slots[:1])
     yield "offsets not from 0", ShapeMismatch, replaced(rows, row_offsets=rows.row_offsets + 1)
     yield "negative start", ShapeMismatch, replaced(rows, start_tokens=rows.start_tokens - 9)
+    yield "starts elsewhere", DeviceMismatch, replaced(rows, start_tokens=rows.start_tokens.to("meta"))
+    yield "turned table", ShapeMismatch, replaced(rows, page_table=torch.zeros(2, 2).long().t()[:1])
+    yield "strided offsets", ShapeMismatch, replaced(rows, row_offsets=torch.tensor([0, 9, 3])[::2])
+    yield "strided slots", ShapeMismatch, replaced(rows, slots=rows.slots.repeat_interleave(2)[::2])
     two = PagedRows.of([[0], [1]], [0, 0], [2, 1], page_tokens=4)
     yield "falling offsets", ShapeMismatch, replaced(two, row_offsets=torch.tensor([0, 4, 3]))
 
@@ -52,3 +56,13 @@ def test_pages_behind_the_last_used_one_are_not_looked_at():
     rows = PagedRows.of([[1, 77]], [0], [4], page_tokens=4)
     assert rows.page_table.tolist() == [[1]]
     rows.check(tokens=4, pool_pages=2)
+
+
+def test_pages_hold_a_token_at_least():
+    with pytest.raises(ShapeMismatch):
+        PagedRows.of([[1]], [0], [0], page_tokens=0)
+
+
+def test_lines_of_the_table_may_lie_apart():
+    rows = PagedRows.of([[0, 1], [2, 3]], [0, 0], [3, 3], page_tokens=4)
+    replaced(rows, page_table=rows.page_table[:, :1]).check(tokens=6, pool_pages=4)

@@ -139,6 +139,8 @@ def bad_calls():
     yield "negative start", ShapeMismatch, lambda: page_scatter(TAIL, IDS, POOL, start_token=-1)
     yield "other heads", ShapeMismatch, lambda: page_scatter(TAIL[:, :, :1].contiguous(), IDS, POOL, start_token=0)
     yield "flat staging", ShapeMismatch, lambda: page_scatter(TAIL[0, 0], IDS, POOL, start_token=0)
+    nothing, none = torch.zeros(2, 4, 0, 2, 8), torch.zeros(2, 0, 2, 8)
+    yield "pages of no token", ShapeMismatch, lambda: page_scatter(none, IDS, nothing, start_token=0)
     yield "a page twice", OverlappingRanges, lambda: page_scatter(TAIL, IDS * 0, POOL, start_token=0)
     yield "page past the pool", PageOutOfRange, lambda: page_scatter(TAIL, IDS + 1, POOL, start_token=0)
     staging = torch.ones(3, 2, 4, 1, 8)

@@ -77,7 +77,7 @@ ACCESS = (
     Mutation(
         "the router looks for cached prompts under the client's own salt",
         "router/proxy/body.py",
-        'cache_salt=self.get("cache_salt") if self.salt is None else self.salt',
+        'cache_salt=given.get("cache_salt") if self.salt is None else self.salt',
         'cache_salt=self.get("cache_salt")',
         TENANTS,
     ),

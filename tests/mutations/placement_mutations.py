@@ -212,8 +212,8 @@ PLACEMENT = (
     Mutation(
         "regret knows only the ranks that were looked at",
         "router/placement/decision.py",
-        "if self.sheet is None or added_s <= 0 else",
-        "if added_s < 1e9 else",
+        "if self.sheet is None or added_s <= 0:",
+        "if added_s < 1e9:",
         (*AUDIT, "tests/router/placement/test_decision.py"),
     ),
 )

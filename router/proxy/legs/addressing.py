@@ -23,11 +23,14 @@ def address_body(body: bytes, facts: RankFacts | None, path: str) -> bytes:
     return splice.splice(body, put={"routed_dp_rank": str(facts.target.dp_rank).encode()}, cut=())
 
 
-def name_headers(facts: RankFacts | None, path: str, name: str) -> Headers:
-    """Lines by which the worker knows the request by a name that it can be aborted under; none where it reads none.
+def reads_name(facts: RankFacts | None, path: str) -> bool:
+    """Whether the worker reads a name that the request can be aborted under from a header."""
+    return facts is not None and facts.engine is Engine.SGLANG and path in _READ_NAME_HEADER
+
+
+def name_headers(name: str) -> Headers:
+    """Lines that name a request to a worker which reads them.
 
     The name is one made here: engines end every request whose name begins with the one they are told.
     """
-    if facts is None or facts.engine is not Engine.SGLANG or path not in _READ_NAME_HEADER:
-        return []
     return [(b"x-override-rid", name.encode())]

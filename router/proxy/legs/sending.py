@@ -19,7 +19,7 @@ from router.placement.instructions import Place
 from router.placement.stimuli import Outcome
 from router.proxy.legs import bodies
 from router.proxy.legs.aborts import abort_on_engine
-from router.proxy.legs.addressing import address_body, name_headers
+from router.proxy.legs.addressing import address_body, name_headers, reads_name
 from router.proxy.legs.machine import Answer, Leg, Order, Retry
 from router.proxy.legs.pair import PairExchange, PrefillError, ReadAnswer, WholeAnswer
 from router.proxy.legs.parts import SendingParts
@@ -105,11 +105,10 @@ class Sending:
         call = self.call
         call.legs, self.attempt.on_output = (), None
         facts = call.find_facts(target)
-        name = make_engine_name()
-        named = [] if self.is_named else name_headers(facts, call.path, name)
+        headers = call.forward_headers(target)
         if not self.is_named:
-            call.engine_names = (name,) if named else ()
-        headers = [*call.forward_headers(target), *named]
+            call.engine_names = (make_engine_name(),) if reads_name(facts, call.path) else ()
+            headers += [line for name in call.engine_names for line in name_headers(name)]
         try:
             url = f"{find_address(call.parts.fleet, target)}{call.path}"
             exchange = await call.parts.upstream.open(url, headers, address_body(self.forwarded, facts, call.path))

@@ -7,7 +7,7 @@ import pytest
 from router.fleet.rank import RankFacts
 from router.fleet.role import Bootstrap, Engine
 from router.proxy.legs import bodies
-from router.proxy.legs.addressing import address_body, name_headers
+from router.proxy.legs.addressing import address_body, name_headers, reads_name
 from router.proxy.legs.sending import read_prefill_usage
 from wire.ids import RequestId, Target, WorkerId
 
@@ -87,10 +87,11 @@ def test_a_rank_stands_in_the_body_only_where_no_header_is_read():
 
 def test_a_request_has_a_name_where_it_can_be_aborted_by_one():
     name = RequestId("r1")
-    assert name_headers(facts(Engine.SGLANG, 1), "/generate", name) == [(b"x-override-rid", b"r1")]
-    assert name_headers(facts(Engine.SGLANG, 1), "/v1/completions", name) == []
-    assert name_headers(facts(Engine.VLLM, 1), "/generate", name) == []
-    assert name_headers(None, "/generate", name) == []
+    assert name_headers(name) == [(b"x-override-rid", b"r1")]
+    assert reads_name(facts(Engine.SGLANG, 1), "/generate")
+    assert not reads_name(facts(Engine.SGLANG, 1), "/v1/completions")
+    assert not reads_name(facts(Engine.VLLM, 1), "/generate")
+    assert not reads_name(None, "/generate")
 
 
 def test_counts_of_a_prefill_leg_are_read_whole_or_streamed():
