@@ -119,13 +119,19 @@ def read_once(path: Path) -> str:
 
 
 def _read_to_end(number: int) -> bytes:
+    """All that comes. Read before waited for: select does not tell of a writer that had gone before this end opened."""
     pieces, size_bytes, until_s = [], 0, time.monotonic() + PIPE_WAIT_S
+    is_pipe = stat.S_ISFIFO(os.fstat(number).st_mode)
     while size_bytes <= 4 * MAX_TEXT_CHARS:
-        if not select.select([number], [], [], max(0.0, until_s - time.monotonic()))[0]:
-            raise ValueError(f"nothing came for {PIPE_WAIT_S:g} s")
-        piece = os.read(number, _PIECE_BYTES)
-        if not piece:
+        try:
+            piece = os.read(number, _PIECE_BYTES)
+        except BlockingIOError:
+            piece = None
+        if piece:
+            pieces.append(piece)
+            size_bytes += len(piece)
+        elif piece is not None and (pieces or not is_pipe):
             break
-        pieces.append(piece)
-        size_bytes += len(piece)
+        elif not select.select([number], [], [], max(0.0, until_s - time.monotonic()))[0]:
+            raise ValueError(f"nothing came for {PIPE_WAIT_S:g} s")
     return b"".join(pieces)

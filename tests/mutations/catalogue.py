@@ -34,6 +34,13 @@ SEQUENCE = "prefix_index/sequence.py"
 
 PYTHON = (
     Mutation(
+        "a life that a late batch had ended never begins again",
+        "prefix_index/stream.py",
+        "        if is_old:\n",
+        "        if is_old or self._lives.has_ended(header.incarnation):\n",
+        SNAPSHOT,
+    ),
+    Mutation(
         "a copy too many is removed",
         RESIDENCY,
         "count = block.copies.get(slot, 1) - 1\n",

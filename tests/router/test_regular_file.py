@@ -44,6 +44,16 @@ def test_a_fleets_file_may_be_a_pipe_whose_writer_is_there(pipe):
     assert fleet.workers[0].url == "http://h:1"
 
 
+def test_a_fleets_file_may_be_a_pipe_whose_writer_is_done_already(pipe):
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    writer = os.open(pipe, os.O_WRONLY)
+    os.write(writer, b"workers: [{url: 'http://h:1'}]\n")
+    os.close(writer)
+    fleet = read_config(pipe, {}, {})
+    os.close(reader)
+    assert fleet.workers[0].url == "http://h:1"
+
+
 def test_a_pipe_without_a_writer_or_with_one_that_falls_silent_is_told(pipe, monkeypatch):
     monkeypatch.setattr(regular_file, "PIPE_WAIT_S", 0.05)
     with pytest.raises(ConfigError, match=r"nothing came for 0\.05 s"):
