@@ -17,7 +17,10 @@ from kernels.paged_decode_attention import paged_decode_attention
 from kernels.paged_extend_attention import paged_extend_attention
 from kernels.paged_rows import PagedRows
 
-BF16 = torch.bfloat16
+
+def find_half(meter: Meter) -> torch.dtype:
+    """What is multiplied: bfloat16, but in the interpreter, which does not multiply it right."""
+    return torch.bfloat16 if meter.has_gpu else torch.float16
 
 
 def attention_cases(meter: Meter, sizes: Sizes, *, with_jit: bool) -> Iterator[Case]:
@@ -31,7 +34,7 @@ def attention_cases(meter: Meter, sizes: Sizes, *, with_jit: bool) -> Iterator[C
 
 def _make_pools(meter: Meter, sizes: Sizes, pages: int) -> list[Tensor]:
     shape = (pages, sizes.page_tokens, sizes.kv_heads, sizes.head_dim)
-    return [torch.randn(shape, device=meter.device, dtype=torch.float32).to(BF16) for _ in range(2)]
+    return [torch.randn(shape, device=meter.device, dtype=torch.float32).to(find_half(meter)) for _ in range(2)]
 
 
 def _decode_cases(meter: Meter, sizes: Sizes, *, with_jit: bool) -> Iterator[Case]:
@@ -43,7 +46,7 @@ def _decode_cases(meter: Meter, sizes: Sizes, *, with_jit: bool) -> Iterator[Cas
         order = torch.randperm(sequences * pages, generator=torch.Generator().manual_seed(7))
         table = order.view(sequences, pages).to(torch.int32).to(meter.device)
         lens = torch.full((sequences,), length, dtype=torch.int32, device=meter.device)
-        queries = torch.randn(sequences, sizes.query_heads, sizes.head_dim, device=meter.device).to(BF16)
+        queries = torch.randn(sequences, sizes.query_heads, sizes.head_dim, device=meter.device).to(find_half(meter))
         plan = build_split_plan(lens)
         read = sequences * length * sizes.kv_heads * sizes.head_dim * 2 * 2
 
@@ -65,7 +68,7 @@ def _window_cases(meter: Meter, sizes: Sizes, keys: Tensor, values: Tensor) -> I
     sequences, length = max(sizes.decode, key=lambda one: one[1])
     pages, window, scale = -(-length // sizes.page_tokens), sizes.window_tokens, sizes.head_dim**-0.5
     table = torch.arange(sequences * pages, dtype=torch.int32, device=meter.device).view(sequences, pages)
-    queries = torch.randn(sequences, sizes.query_heads, sizes.head_dim, device=meter.device).to(BF16)
+    queries = torch.randn(sequences, sizes.query_heads, sizes.head_dim, device=meter.device).to(find_half(meter))
     lens = torch.full((sequences,), length, dtype=torch.int32, device=meter.device)
     short = torch.full_like(lens, window)
     plans = build_split_plan(lens, window_tokens=window), build_split_plan(short)
@@ -92,7 +95,7 @@ def _merge_cases(meter: Meter, sizes: Sizes) -> Iterator[Case]:
     lses = torch.randn(parts, tokens, sizes.query_heads, device=meter.device)
     yield Case(
         f"merge of {parts} parts of {tokens} tokens",
-        lambda: lse_merge(partials, lses, dtype=BF16),
+        lambda: lse_merge(partials, lses, dtype=find_half(meter)),
         partials.nbytes + lses.nbytes + partials[0].numel() * 2,
         ceiling="copy",
         at_least=0.6,
@@ -105,7 +108,7 @@ def _extend_cases(meter: Meter, sizes: Sizes) -> Iterator[Case]:
     pages = -(-(cached + new) // sizes.page_tokens)
     keys, values = _make_pools(meter, sizes, pages)
     rows = PagedRows.of([range(pages)], [cached], [new], page_tokens=sizes.page_tokens, device=meter.device)
-    queries = torch.randn(new, sizes.query_heads, sizes.head_dim, device=meter.device).to(BF16)
+    queries = torch.randn(new, sizes.query_heads, sizes.head_dim, device=meter.device).to(find_half(meter))
     pairs = cached * new + new * (new + 1) // 2
     yield Case(
         f"extend of {new:,} tokens behind {cached:,}",
@@ -123,9 +126,9 @@ def make_delta_inputs(meter: Meter, tokens: int, key_heads: int, heads: int, dim
         return torch.randn(*shape, device=meter.device)
 
     return RecurrentInputs(
-        queries=draw(tokens, key_heads, dim).to(BF16),
-        keys=normalize(draw(tokens, key_heads, dim), dim=-1).to(BF16),
-        values=draw(tokens, heads, dim).to(BF16),
+        queries=draw(tokens, key_heads, dim).to(find_half(meter)),
+        keys=normalize(draw(tokens, key_heads, dim), dim=-1).to(find_half(meter)),
+        values=draw(tokens, heads, dim).to(find_half(meter)),
         log_decays=-draw(tokens, heads).abs() * 0.1,
         betas=torch.sigmoid(draw(tokens, heads)),
     )

@@ -89,9 +89,9 @@ class SocketThread:
         self._clock = clock
         self._on_reconnect = on_reconnect
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
-        self._waker, self._woken = socket.socketpair()
-        self._woken.setblocking(False)
-        self._waker.setblocking(False)
+        #: Wakes the thread, and where it hears that: there from the start on, so that what never starts holds nothing.
+        self._waker: socket.socket | None = None
+        self._woken: socket.socket | None = None
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="dovecote-events", daemon=True)
         # What follows belongs to the thread alone.
@@ -114,6 +114,11 @@ class SocketThread:
 
     def start(self) -> None:
         """Start the thread."""
+        self._waker, self._woken = socket.socketpair()
+        self._woken.setblocking(False)
+        self._waker.setblocking(False)
+        # For what was asked before.
+        self._wake()
         self._thread.start()
 
     def stop(self) -> None:
@@ -122,8 +127,9 @@ class SocketThread:
         self._wake()
         if self._thread.is_alive():
             self._thread.join()
-        self._waker.close()
-        self._woken.close()
+        for end in (self._waker, self._woken):
+            if end is not None:
+                end.close()
 
     def open(self, source: RankSource) -> None:
         """Open the sockets of a rank soon, anew where there are some."""
@@ -142,6 +148,8 @@ class SocketThread:
         self._wake()
 
     def _wake(self) -> None:
+        if self._waker is None:
+            return
         try:
             self._waker.send(b"\0")
         except (BlockingIOError, OSError):
@@ -175,7 +183,7 @@ class SocketThread:
             time.sleep(find_pause_s(time.thread_time() - began_s))
 
     def _serve(self, ready: Any) -> None:
-        if ready == self._woken.fileno():
+        if self._woken is not None and ready == self._woken.fileno():
             self._carry_out_commands()
             return
         owner = self._owners.get(ready)
@@ -261,6 +269,8 @@ class SocketThread:
             self._ask(target, wish)
 
     def _carry_out_commands(self) -> None:
+        if self._woken is None:
+            return
         try:
             self._woken.recv(4_096)
         except BlockingIOError:
