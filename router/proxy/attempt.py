@@ -6,7 +6,7 @@ every path and from `finally`; the first call counts.
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 import msgspec
 
