@@ -19,14 +19,15 @@
     │   ├── MissingKeyError           401 missing_key
     │   └── ForbiddenError            403 forbidden
     │       └── ModelForbiddenError   403 model_forbidden
-    ├── RateLimitedError              429 rate_limited         always with Retry-After
-    ├── FleetError                    503 no_worker            always with Retry-After
-    │   ├── AllUnhealthyError         503 all_unhealthy
-    │   ├── OverloadedError           503 overloaded
-    │   ├── QueueFullError            503 queue_full
-    │   ├── QueueTimeoutError         503 queue_timeout
-    │   ├── PinnedElsewhereError      503 pinned_unavailable
-    │   └── OutOfSocketsError         503 out_of_sockets
+    ├── RetryLaterError               500 internal_error       always with Retry-After; raised as one of these
+    │   ├── RateLimitedError          429 rate_limited
+    │   └── FleetError                503 no_worker
+    │       ├── AllUnhealthyError     503 all_unhealthy
+    │       ├── OverloadedError       503 overloaded
+    │       ├── QueueFullError        503 queue_full
+    │       ├── QueueTimeoutError     503 queue_timeout
+    │       ├── PinnedElsewhereError  503 pinned_unavailable
+    │       └── OutOfSocketsError     503 out_of_sockets
     └── UpstreamError                 502 upstream_error
         ├── UpstreamUnreachableError  502 upstream_unreachable
         ├── UpstreamClosedError       502 upstream_closed
@@ -199,29 +200,8 @@ class ModelForbiddenError(ForbiddenError):
     code = "model_forbidden"
 
 
-class RateLimitedError(DovecoteError):
-    """The key has asked for as much as it may for now."""
-
-    status_code = 429
-    error_type = "rate_limit_error"
-    code = "rate_limited"
-
-    def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
-        super().__init__(message)
-        self.retry_after_s = retry_after_s
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """When it is worth while to come again."""
-        return {"retry-after": str(self.retry_after_s)}
-
-
-class FleetError(DovecoteError):
-    """No rank can take the request now."""
-
-    status_code = 503
-    error_type = "service_unavailable_error"
-    code = "no_worker"
+class RetryLaterError(DovecoteError):
+    """Not now: the same request may be taken a little later."""
 
     def __init__(self, message: str, *, retry_after_s: int = 1) -> None:
         super().__init__(message)
@@ -231,6 +211,22 @@ class FleetError(DovecoteError):
     def headers(self) -> dict[str, str]:
         """`Retry-After`, so that clients wait instead of hammering."""
         return {"retry-after": str(self.retry_after_s)}
+
+
+class RateLimitedError(RetryLaterError):
+    """The key has asked for as much as it may for now."""
+
+    status_code = 429
+    error_type = "rate_limit_error"
+    code = "rate_limited"
+
+
+class FleetError(RetryLaterError):
+    """No rank can take the request now."""
+
+    status_code = 503
+    error_type = "service_unavailable_error"
+    code = "no_worker"
 
 
 class AllUnhealthyError(FleetError):

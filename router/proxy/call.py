@@ -18,10 +18,9 @@ from router.errors import (
     AccessError,
     BodyTooLargeError,
     DovecoteError,
-    FleetError,
     ModelForbiddenError,
-    RateLimitedError,
     RequestError,
+    RetryLaterError,
     UpstreamClosedError,
     UpstreamError,
     UpstreamTimeoutError,
@@ -276,7 +275,7 @@ class Call:
         outcome, count = _OUTCOMES.get(type(error), (Outcome.ERROR, RequestOutcome.ERROR))
         if isinstance(error, RequestError | AccessError | HeadersTooLargeError | UnsupportedEncodingError):
             outcome, count = Outcome.ERROR, RequestOutcome.CLIENT_ERROR
-        elif isinstance(error, FleetError | RateLimitedError):
+        elif isinstance(error, RetryLaterError):
             count = RequestOutcome.REJECTED
         elif isinstance(error, UpstreamError) and not isinstance(error, UpstreamUnreachableError):
             self.count_upstream(error.code)
