@@ -87,26 +87,15 @@ class Books:
     def charge(self, arrival: RequestArrived, query: PlacementQuery, charge: Charge, now_s: float) -> None:
         """Everything that a placement leaves behind."""
         attempt = charge.attempt
-        target = attempt.target
-        uncached_tokens = query.prompt_tokens - charge.cached_tokens
-        self.ledger.reserve(
-            Reservation(
-                request_id=arrival.request_id,
-                target=target,
-                origin=self._settings.origin,
-                reserved_at_s=now_s,
-                prompt_tokens=query.prompt_tokens,
-                uncached_tokens=uncached_tokens,
-                prefill_s=charge.work_s,
-                remaining_prefill_s=charge.work_s,
-                expected_output_tokens=query.expected_output_tokens,
-                max_output_tokens=arrival.max_output_tokens,
-            )
+        entry = self._reserve(
+            arrival.request_id,
+            query,
+            charge,
+            output_tokens=query.expected_output_tokens,
+            max_output_tokens=arrival.max_output_tokens,
+            now_s=now_s,
         )
-        new_tokens = uncached_tokens + charge.received_tokens + query.expected_output_tokens
-        self._record_work(target, work_s=charge.work_s, new_tokens=new_tokens, now_s=now_s)
-        self.breakers.begin(arrival.request_id, target, now_s)
-        self.residency.store(arrival.request_id, target, arrival.chain_hashes, arrival.chain_block_tokens, now_s)
+        self._fill(entry, arrival, more_tokens=charge.received_tokens + query.expected_output_tokens)
         if attempt.session is not None:
             self._remember_session(arrival, query, attempt, now_s)
 
@@ -122,24 +111,41 @@ class Books:
             charge: The leg's.
             now_s: When.
         """
-        target = charge.attempt.target
-        uncached_tokens = query.prompt_tokens - charge.cached_tokens
-        self.ledger.reserve(
-            Reservation(
-                request_id=entry,
-                target=target,
-                origin=self._settings.origin,
-                reserved_at_s=now_s,
-                prompt_tokens=query.prompt_tokens,
-                uncached_tokens=uncached_tokens,
-                prefill_s=charge.work_s,
-                remaining_prefill_s=charge.work_s,
-                expected_output_tokens=1,
-                max_output_tokens=1,
-            )
+        reserved = self._reserve(entry, query, charge, output_tokens=1, max_output_tokens=1, now_s=now_s)
+        self._fill(reserved, arrival, more_tokens=0)
+
+    def _reserve(
+        self,
+        entry: RequestId,
+        query: PlacementQuery,
+        charge: Charge,
+        *,
+        output_tokens: int,
+        max_output_tokens: int | None,
+        now_s: float,
+    ) -> Reservation:
+        """Charges the ledger, under the name `entry`."""
+        reservation = Reservation(
+            request_id=entry,
+            target=charge.attempt.target,
+            origin=self._settings.origin,
+            reserved_at_s=now_s,
+            prompt_tokens=query.prompt_tokens,
+            uncached_tokens=query.prompt_tokens - charge.cached_tokens,
+            prefill_s=charge.work_s,
+            remaining_prefill_s=charge.work_s,
+            expected_output_tokens=output_tokens,
+            max_output_tokens=max_output_tokens,
         )
-        self._record_work(target, work_s=charge.work_s, new_tokens=uncached_tokens, now_s=now_s)
-        self.breakers.begin(entry, target, now_s)
+        self.ledger.reserve(reservation)
+        return reservation
+
+    def _fill(self, reserved: Reservation, arrival: RequestArrived, *, more_tokens: int) -> None:
+        """What is reserved makes its rank work and fills its cache, by `more_tokens` beyond what it computes."""
+        target, now_s = reserved.target, reserved.reserved_at_s
+        new_tokens = reserved.uncached_tokens + more_tokens
+        self._record_work(target, work_s=reserved.prefill_s, new_tokens=new_tokens, now_s=now_s)
+        self.breakers.begin(reserved.request_id, target, now_s)
         self.residency.store(arrival.request_id, target, arrival.chain_hashes, arrival.chain_block_tokens, now_s)
 
     def _record_work(self, target: Target, *, work_s: float, new_tokens: int, now_s: float) -> None:
