@@ -13,7 +13,7 @@ from fastapi.responses import JSONResponse
 
 from router.access import Key, KeyRing
 from router.config_access import load_keys
-from router.control.error_answer import answer_error
+from router.control.reload_answer import answer_reload
 from router.control.watched_file import POLL_S, SETTLE_S, WatchedFile
 from router.errors import ConfigError
 from router.regular_file import read_once
@@ -100,12 +100,7 @@ def build_key_routes(keys: WatchedKeys) -> APIRouter:
     @routes.post("/v1/keys/reload")
     async def reload() -> JSONResponse:
         """Read the file anew; 409 where there is none, 422 where it is refused and the old keys stay."""
-        if keys.watch.path is None:
-            message = "all keys are part of the fleet's configuration; access.keys_file names a file of some"
-            return answer_error(409, message, code="no_keys_file")
-        if await keys.watch.look(is_asked=True):
-            return JSONResponse(keys.to_json())
-        message = keys.watch.problem or "the file was refused"
-        return answer_error(422, message, code="keys_refused")
+        missing = "all keys are part of the fleet's configuration; access.keys_file names a file of some"
+        return await answer_reload(keys.watch, keys.to_json, what="keys", missing=missing)
 
     return routes
