@@ -1,6 +1,6 @@
 """Which ranks may be chosen for a request, or why there is none."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -47,6 +47,8 @@ class Eligible(msgspec.Struct, frozen=True):
     doubted: frozenset[Target]
     #: Why there is none; None where there is one.
     refused: RejectReason | None
+    #: Tokens of the prompt that lie on those that fail: they earn nothing, and are what an answer is compared with.
+    withheld: Mapping[Target, int] = msgspec.field(default_factory=dict)
 
 
 def find_eligible(
@@ -59,13 +61,15 @@ def find_eligible(
     at_limit = _find_at_limit(settings, books, now_s) - arrival.excluded
     breakers = books.breakers
     barred, full, doubted = breakers.find_barred(now_s), breakers.find_full(now_s), breakers.find_doubted(now_s)
+    withheld: dict[Target, int] = {}
     if doubted:
+        withheld = {target: tokens for target, tokens in arrival.overlaps.items() if target in doubted}
         arrival = _without_credit(arrival, doubted)
     left_out = _exclude(arrival, at_limit | barred)
     for kept in (_exclude(left_out, full), left_out) if full else (left_out,):
         candidates = find_candidates(books.standings, kept, pin)
         if candidates.homes:
-            return Eligible(kept, candidates, doubted, None)
+            return Eligible(kept, candidates, doubted, None, withheld)
     return Eligible(
         left_out, Candidates(), doubted, find_refusal(books.fleet, arrival, pin, at_limit=at_limit, barred=barred)
     )

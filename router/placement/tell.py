@@ -9,6 +9,7 @@ from router.placement.instructions import REFUSALS, RejectReason
 from router.placement.pairs import JointChooser
 from router.placement.question import Question, bound_tokens
 from router.placement.stimuli import RequestArrived
+from router.placement.views import bound_overlap
 from router.policy.base import Policy
 
 
@@ -19,6 +20,12 @@ def tell_choice(
     arrival = eligible.arrival
     query, choice, view = question.query, answer.choice, answer.view
     reused = view if answer.prefill is None else answer.prefill
+    withheld = bound_overlap(
+        confirmed_tokens=eligible.withheld.get(reused.target, 0),
+        predicted_tokens=0,
+        prompt_tokens=query.prompt_tokens,
+        credit_ratio=0.0,
+    )
     unused_home = home.target if home is not None and query.home is None else None
     telling = Telling(
         query=query,
@@ -38,7 +45,7 @@ def tell_choice(
         prompt_tokens=query.prompt_tokens,
         target=choice.target,
         prefill=None if answer.prefill is None else reused.target,
-        predicted_cached_tokens=reused.overlap_tokens,
+        predicted_cached_tokens=reused.overlap_tokens or withheld.confirmed_tokens,
         hoped_cached_tokens=reused.usable_overlap_tokens - reused.overlap_tokens,
         predicted_ttft_s=chooser.ttft_s(query, answer),
         eligible_count=question.eligible_count,

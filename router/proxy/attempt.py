@@ -6,7 +6,7 @@ every path and from `finally`; the first call counts.
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
@@ -97,8 +97,6 @@ class Attempt:
         self._first_output_s: float | None = None
         #: Most that one rank held of the prompt at the last look.
         self._held_tokens = 0
-        #: Tokens of the prompt by rank, as the index knows them.
-        self._overlaps: Mapping[Target, int] = {}
 
     @property
     def request_id(self) -> RequestId:
@@ -143,7 +141,6 @@ class Attempt:
         if prefilled_by is not None:
             arrival = msgspec.structs.replace(arrival, prefilled_by=prefilled_by)
         self._held_tokens = max(arrival.overlaps.values(), default=0)
-        self._overlaps = arrival.overlaps
         (instruction,) = self._parts.placer.handle(arrival)
         self._parts.metrics.decision.observe(max(0.0, self._clock() - started_s))
         if isinstance(instruction, Reject):
@@ -262,9 +259,7 @@ class Attempt:
         if self._prompt.uncredited is not None and not self._excluded:
             self._parts.metrics.uncredited(self._prompt.uncredited).inc()
         self._target = target
-        # A rank that fails is placed without credit; what the index knows of it is judged all the same.
-        predicted_tokens = decision.predicted_cached_tokens or self._overlaps.get(source, 0)
-        self._prediction = self._predict(source, predicted_tokens)
+        self._prediction = self._predict(source, decision.predicted_cached_tokens)
         self._first_byte_s = None
         for rank in (target,) if self._prefill is None else (source, target):
             self._parts.fleet.count_placed(rank.worker)

@@ -15,6 +15,13 @@ KUBERNETES = ("tests/http/test_kubernetes.py",)
 
 FLEET = (
     Mutation(
+        "answers of ranks that fail are compared with nothing",
+        "router/placement/tell.py",
+        "reused.overlap_tokens or withheld.confirmed_tokens",
+        "reused.overlap_tokens",
+        FAILING,
+    ),
+    Mutation(
         "a full queue is a failure",
         BREAKER,
         "        if verdict is Verdict.FAILED:\n",

@@ -60,6 +60,16 @@ def test_a_rank_that_failed_twice_in_a_row_earns_no_credit_though_it_may_be_chos
     assert world.serve("r3", overlaps={failing: HELD}) == failing
 
 
+@pytest.mark.parametrize(("held", "told"), [(HELD, HELD), (0, 0), (5_000, 999)])
+def test_what_lies_on_a_rank_that_fails_is_what_its_answer_is_compared_with(make_world, held, told):
+    world = make_world()
+    (failing,) = workers(1)
+    world.fleet([failing])
+    judge(world, failing, times=2)
+    placed = world.arrive("r0", overlaps={failing: held})
+    assert (placed.target, placed.decision.predicted_cached_tokens) == (failing, told)
+
+
 def test_a_failing_home_is_no_home_and_the_decision_says_so(make_world):
     world = make_world()
     targets = workers(2)
