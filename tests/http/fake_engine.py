@@ -151,6 +151,19 @@ def streaming(*pieces, end="close"):
     return script
 
 
+def held_until(release):
+    """Streams a piece, and the rest once `release` is set."""
+
+    async def script(_engine, request, _body):
+        response = await open_stream(request)
+        await response.write(ROLE + chunk("a"))
+        await release.wait()
+        await response.write(chunk("b", "stop") + DONE)
+        return response
+
+    return script
+
+
 def answering(status=200, body=b"{}", **headers):
     async def script(_engine, _request, _body):
         return web.Response(status=status, body=body, headers={"Content-Type": "application/json"} | headers)

@@ -4,7 +4,7 @@ import asyncio
 from pathlib import Path
 
 import pytest
-from fake_engine import DONE, ROLE, chunk, hanging, open_stream
+from fake_engine import hanging, held_until
 from proxy_harness import CHAT, eventually, in_process, value
 
 from router.config_workers import WorkerConfig
@@ -41,15 +41,7 @@ async def test_a_worker_that_is_added_while_the_router_runs_gets_requests(engine
 
 async def test_a_worker_that_is_gone_finishes_its_streams_and_leaves_nothing(engines):
     release = asyncio.Event()
-
-    async def slow(_engine, request, _body):
-        response = await open_stream(request)
-        await response.write(ROLE + chunk("a"))
-        await release.wait()
-        await response.write(chunk("b", "stop") + DONE)
-        return response
-
-    engines[1].script = slow
+    engines[1].script = held_until(release)
     async with in_process([engines[0].url], probes=FAST, policy={"name": "round_robin"}) as client:
         fleet = client.router.fleet
         fleet.apply(Put("api", entry(engines[1], "new")))

@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 
 import httpx
 import pytest
-from fake_engine import DONE, ROLE, chunk, open_stream
+from fake_engine import held_until
 from proxy_harness import CHAT, eventually, in_process
 
 from router.control.readiness import ASKED_WITHIN_S, WAIT_S, Readiness
@@ -44,18 +44,10 @@ async def knock_until_nobody_answers(url):
 
 async def test_D09_after_sigterm_it_is_not_ready_serves_on_and_finishes_its_streams(engine):
     release = asyncio.Event()
-
-    async def slow(_engine, request, _body):
-        response = await open_stream(request)
-        await response.write(ROLE + chunk("a"))
-        await release.wait()
-        await response.write(chunk("b", "stop") + DONE)
-        return response
-
     async with process(engine, DOVECOTE__SHUTDOWN__WAIT_S="2.0") as child, httpx.AsyncClient(trust_env=False) as client:
         url = await find_url(child)
         assert (await client.get(f"{url}/readyz")).status_code == 200
-        script, engine.script = engine.script, slow
+        script, engine.script = engine.script, held_until(release)
         stream = asyncio.create_task(
             client.post(f"{url}/v1/chat/completions", json=CHAT | {"stream": True}, timeout=30)
         )
