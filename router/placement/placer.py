@@ -320,7 +320,7 @@ class Placer:
         return actual_s - prefill_s(prompt - assumed, prompt, self._costs, attention_ratio)
 
     def _change_fleet(self, change: FleetChanged, now_s: float) -> None:
-        for target in self._books.replace_fleet(change.ranks):
+        for target in self._books.replace_fleet(change.ranks, now_s):
             for entry in self.ledger.release_target(target, now_s):
                 if not self._legs.lose(entry.request_id):
                     self._close(entry, Outcome.WORKER_LOST, now_s)
