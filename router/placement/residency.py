@@ -16,6 +16,7 @@ from operator import itemgetter
 
 import msgspec
 
+from router.placement.places import find_places
 from wire.ids import RequestId, Target
 
 #: Predictions compared with a prompt to the block, the newest of those that share most of it.
@@ -182,7 +183,7 @@ class PredictedResidency:
         self._predictions[request_id] = prediction
         heappush(self._due, (prediction.expires_at_s, request_id))
         places = self._places
-        for blocks, chain_hash in _find_places(chain_hashes):
+        for blocks, chain_hash in find_places(chain_hashes):
             key = blocks, chain_hash, block_tokens
             place = places.get(key)
             if place is None:
@@ -201,7 +202,7 @@ class PredictedResidency:
         self.expire(now_s)
         levels: list[tuple[int, dict[Target, int]]] = []
         deepest: _Prediction | _Place | None = None
-        for blocks, chain_hash in _find_places(chain_hashes):
+        for blocks, chain_hash in find_places(chain_hashes):
             place = self._places.get((blocks, chain_hash, block_tokens))
             if place is None:
                 break
@@ -232,7 +233,7 @@ class PredictedResidency:
         if prediction is None:
             return
         places = self._places
-        for blocks, chain_hash in _find_places(prediction.chain_hashes):
+        for blocks, chain_hash in find_places(prediction.chain_hashes):
             key = blocks, chain_hash, prediction.block_tokens
             place = places[key]
             if isinstance(place, _Place):
@@ -270,12 +271,3 @@ class PredictedResidency:
                 raise AssertionError(f"{each.counts} count {len(predictions)} predictions")
         if len(self._predictions) > self._max_predictions:
             raise AssertionError(f"{len(self._predictions)} predictions, {self._max_predictions} allowed")
-
-
-#: Numbers of blocks at which prompts are noted.
-_POWERS = tuple(1 << power for power in range(64))
-
-
-def _find_places(chain_hashes: Sequence[int]) -> list[tuple[int, int]]:
-    """Those of one prompt, with the hash there."""
-    return [(blocks, chain_hashes[blocks - 1]) for blocks in _POWERS[: len(chain_hashes).bit_length()]]

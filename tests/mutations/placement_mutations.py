@@ -100,7 +100,7 @@ PLACEMENT = (
     Mutation(
         "a paused session that goes stays in the sums",
         "router/placement/live.py",
-        "        if live.is_paused:\n            self._count_paused(live, -1)\n",
+        "        if live.is_paused:\n            sums.paused -= 1\n            sums.paused_tokens -= live.tokens\n",
         "",
         LIVE,
     ),
