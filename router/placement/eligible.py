@@ -58,10 +58,13 @@ def find_eligible(
 
     Every policy and every explicit choice gets its ranks here.
     """
-    at_limit = _find_at_limit(settings, books, now_s) - arrival.excluded
-    breakers = books.breakers
-    barred, full, doubted = breakers.find_barred(now_s), breakers.find_full(now_s), breakers.find_doubted(now_s)
+    at_limit = barred = full = doubted = _NONE
     withheld: dict[Target, int] = {}
+    breakers = books.breakers
+    if settings.limits or settings.requests_per_rank is not None:
+        at_limit = _find_at_limit(settings, books, now_s) - arrival.excluded
+    if breakers:
+        barred, full, doubted = breakers.find_barred(now_s), breakers.find_full(now_s), breakers.find_doubted(now_s)
     if doubted:
         withheld = {target: tokens for target, tokens in arrival.overlaps.items() if target in doubted}
         arrival = _without_credit(arrival, doubted)

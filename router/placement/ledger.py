@@ -17,6 +17,7 @@ fall silent.
 
 import math
 from collections.abc import Iterable
+from operator import attrgetter
 
 import msgspec
 
@@ -26,6 +27,7 @@ from router.placement.origins import PARTIAL_TTL_S, Fence, LedgerPartial, RankPa
 from router.placement.reservation import Phase, Reservation
 from wire.ids import RequestId, Target
 
+_ESTIMATED_S, _REMAINING_S = attrgetter("prefill_s"), attrgetter("remaining_prefill_s")
 #: Share of its estimate that an overdue prefill keeps.
 OVERDUE_RATIO = 0.1
 
@@ -144,14 +146,15 @@ class RankAccount:
         self._count_room(entry, sign)
 
     def _count_room(self, entry: Reservation, sign: int) -> None:
+        joint_tokens = sign * entry.joint_output_tokens
         self.open_tokens += sign * entry.room_tokens
-        self.joint_output_tokens += sign * entry.joint_output_tokens
-        self.joint_context_tokens += sign * entry.joint_output_tokens * entry.context_tokens
+        self.joint_output_tokens += joint_tokens
+        self.joint_context_tokens += joint_tokens * entry.context_tokens
 
     def _recount(self) -> None:
         prefilling = self.prefilling.values()
-        self.estimated_s = math.fsum([entry.prefill_s for entry in prefilling])
-        self.remaining_s = math.fsum([entry.remaining_prefill_s for entry in prefilling])
+        self.estimated_s = math.fsum(map(_ESTIMATED_S, prefilling))
+        self.remaining_s = math.fsum(map(_REMAINING_S, prefilling))
 
     def waiting_s(self, now_s: float) -> float:
         """Seconds of prefill ahead at a time."""
