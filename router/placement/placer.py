@@ -28,7 +28,6 @@ from router.placement.pairs import JointChooser
 from router.placement.question import MAX_TOKENS, Inquiry, Question
 from router.placement.settings import PlacerSettings, StimulusCounts
 from router.placement.shadow import Shadow
-from router.placement.shortlist import BoundedPolicy
 from router.placement.stimuli import (
     FirstToken,
     FleetChanged,
@@ -42,6 +41,7 @@ from router.placement.stimuli import (
 )
 from router.placement.tell import tell_choice, tell_refusal
 from router.policy.base import Policy, RankView
+from router.policy.cache_affinity import CacheAffinity
 from router.policy.prefill import prefill_s
 from wire.ids import RequestId, SessionId, Target
 
@@ -92,14 +92,14 @@ class Placer:
             judge = Shadow(asked.whole, self.decisions.audit, self._settings.shadow_timer)
         following = Following(policy, shadow)
         self._chooser, self._shadow, self._following = chooser, judge, following
-        self._bounded = policy if isinstance(policy, BoundedPolicy) else None
+        self._weights = policy.weights if isinstance(policy, CacheAffinity) else None
         self._costs = policy.coefficients
         self._books.change_policy(policy.coefficients)
 
     def _ask_with(self, policy: Policy, *, is_exhaustive: bool) -> JointChooser:
-        standings, seed, few = self._books.standings, self._seed, self._settings.few_ranks
-        whole = Chooser(policy, standings, seed=seed, is_exhaustive=is_exhaustive, few_ranks=few)
-        return JointChooser(whole, standings, self.fleet, seed=seed, few_ranks=None if is_exhaustive else few)
+        standings, seed = self._books.standings, self._seed
+        whole = Chooser(policy, standings, seed=seed, is_exhaustive=is_exhaustive)
+        return JointChooser(whole, standings, self.fleet, seed=seed, is_exhaustive=is_exhaustive)
 
     @property
     def policy(self) -> Policy:
@@ -311,12 +311,12 @@ class Placer:
         if cached_tokens is None:
             return
         added_s = None
-        if self._bounded is not None:
+        if self._weights is not None:
             prompt, cached = attempt.prompt_tokens, min(max(cached_tokens, 0), attempt.prompt_tokens)
             attention_ratio = self._books.paces.attention.ratio
             actual_s = prefill_s(prompt - cached, prompt, self._costs, attention_ratio)
             assumed_s = prefill_s(prompt - attempt.assumed_cached_tokens, prompt, self._costs, attention_ratio)
-            weight = self._bounded.reuse_weight + attempt.served_beside * self._bounded.stall_weight
+            weight = self._weights.reuse + attempt.served_beside * self._weights.stall
             added_s = weight * attempt.prefill_ratio * (actual_s - assumed_s)
         self.decisions.record_cached(request_id, cached_tokens, added_s)
 
