@@ -238,9 +238,9 @@ class Books:
                     self.standings.touch(target)
         return True
 
-    def replace_fleet(self, ranks: tuple[RankFacts, ...]) -> tuple[Target, ...]:
+    def replace_fleet(self, ranks: tuple[RankFacts, ...], now_s: float = 0.0) -> tuple[Target, ...]:
         """The whole fleet anew; what rested on ranks that vanished goes, but for their load. Returns those."""
-        lost = self.fleet.replace(ranks)
+        lost = self.fleet.replace(ranks, now_s)
         self.homes.forget_targets(lost)
         self.live.forget_targets(lost)
         self.pins.forget_targets(lost)

@@ -331,10 +331,11 @@ class Ledger:
         if reservation is None:
             return None
         account = self._accounts[reservation.target]
-        account.settle(now_s)
         if reservation.phase is Phase.PREFILL:
+            account.settle(now_s)
             account.remove_prefill(reservation)
         else:
+            # Nothing ahead of the rank changes: its seconds go on from where they were counted last.
             account.remove_decode(reservation)
         if not account.prefilling and not account.decoding:
             del self._accounts[reservation.target]

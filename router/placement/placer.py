@@ -321,7 +321,7 @@ class Placer:
         self.decisions.record_cached(request_id, cached_tokens, added_s)
 
     def _change_fleet(self, change: FleetChanged, now_s: float) -> None:
-        lost = self._books.replace_fleet(change.ranks)
+        lost = self._books.replace_fleet(change.ranks, now_s)
         for target in lost:
             for reservation in self.ledger.release_target(target, now_s):
                 if not self._legs.lose(reservation.request_id) and reservation.request_id in self._attempts:

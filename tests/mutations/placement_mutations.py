@@ -76,6 +76,13 @@ PLACEMENT = (
         LEDGER,
     ),
     Mutation(
+        "the end of a request that generates takes back what was prefilled since the last one",
+        "router/placement/ledger.py",
+        "            account.remove_decode(reservation)\n",
+        "            account.settle(now_s)\n            account.remove_decode(reservation)\n",
+        LEDGER,
+    ),
+    Mutation(
         "a session pauses by the end of any request",
         "router/placement/live.py",
         "        if live is not None and live.placed_by == request_id and not live.is_paused:\n",
