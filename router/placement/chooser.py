@@ -96,8 +96,9 @@ class Chooser:
 def make_pricing(policy: Policy, standings: Standings, *, seed: int, is_exhaustive: bool) -> Pricing | None:
     """Prices of the cost policy, where they can be had of all ranks at once and no view of each is wanted."""
     # One made from the cost policy may weigh otherwise, and is asked itself.
-    is_known = type(policy) is CacheAffinity
-    return Pricing(policy, standings, seed=seed) if is_known and pricing_available() and not is_exhaustive else None
+    if is_exhaustive or not pricing_available() or type(policy) is not CacheAffinity:
+        return None
+    return Pricing(policy, standings, seed=seed)
 
 
 def _bound_s(seconds: float) -> float:

@@ -2,8 +2,8 @@
 
 Of a large pool of one leg only those are looked at that are cheapest by their own costs, and those that hold most of
 the prompt: between two pools the way costs the same but for what need not travel. The pair is chosen among what is
-left, by the sum of both legs and the transfer between them. A fleet that has both kinds gives the request to whichever costs less. A policy without costs in
-seconds chooses each leg by itself.
+left, by the sum of both legs and the transfer between them. A fleet that has both kinds gives the request to whichever
+costs less. A policy without costs in seconds chooses each leg by itself.
 """
 
 import copy

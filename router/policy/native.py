@@ -49,9 +49,9 @@ class Wait(msgspec.Struct, frozen=True):
 class Held(msgspec.Struct, frozen=True):
     """Tokens of a prompt's head by rank."""
 
-    confirmed: dict[Target, int]
+    confirmed: Mapping[Target, int]
     #: Expected of requests being prefilled, and the share of it that is believed.
-    expected: dict[Target, int]
+    expected: Mapping[Target, int]
     credit_ratio: float
 
 
@@ -140,7 +140,7 @@ class NativePricer:
         """
         cores = [table.core for table in tables]
         told = self._core.choose_home(
-            cores, query, held.confirmed, held.expected, held.credit_ratio, now_s, least_prefill_ratio
+            cores, query, _spell(held.confirmed), _spell(held.expected), held.credit_ratio, now_s, least_prefill_ratio
         )
         return None if told is None else self._to_choice(query, told, {})
 
@@ -159,3 +159,7 @@ class NativePricer:
             {each: options[each] for each in targets if options.get(each)} if options else {},
         )
         return Choice(target=target, costs=costs, tied_count=tied_count)
+
+
+def _spell(tokens: Mapping[Target, int]) -> dict[Target, int]:
+    return tokens if isinstance(tokens, dict) else dict(tokens)
