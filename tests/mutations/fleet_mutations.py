@@ -90,8 +90,8 @@ FLEET = (
     Mutation(
         "a failing rank stays the home",
         "router/placement/placer.py",
-        "is_cut or (home is not None and home.target in doubted)",
-        "is_cut",
+        "            home.target in doubted\n            or is_broken(",
+        "            is_broken(",
         FAILING,
     ),
     Mutation(
