@@ -34,7 +34,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def homes(self) -> tuple[Pool, ...]:
         """Ranks that may generate, where a conversation can live."""
-        return (*self.whole, *(pool for each in self.legs for pool in each.decodes))
+        return (*self.whole, *(pool for each in self.legs for pool in each.decodes)) if self.legs else self.whole
 
 
 class Eligible(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Eligible(msgspec.Struct, frozen=True):
     #: Why there is none; None where there is one.
     refused: RejectReason | None
     #: Tokens of the prompt that lie on those that fail: they earn nothing, and are what an answer is compared with.
-    withheld: Mapping[Target, int] = msgspec.field(default_factory=dict)
+    withheld: Mapping[Target, int] = {}
 
 
 def find_eligible(

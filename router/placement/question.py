@@ -7,10 +7,10 @@ import msgspec
 
 from router.fleet.outputs import OutputLengths
 from router.fleet.tiers import ReuseOption
-from router.placement.attempt import Paces
 from router.placement.heads import HotHeads
 from router.placement.homes import Home
 from router.placement.live import LiveSession
+from router.placement.paces import Paces
 from router.placement.residency import Expected
 from router.placement.standings import Pool, Standings
 from router.placement.stimuli import RequestArrived

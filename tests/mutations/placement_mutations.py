@@ -141,15 +141,15 @@ PLACEMENT = (
     Mutation(
         "regret leaves out what a miss holds up",
         "router/placement/placer.py",
-        "self._weights.reuse + attempt.served_beside * self._weights.stall",
+        "self._weights.reuse + running.served_beside * self._weights.stall",
         "self._weights.reuse",
         AUDIT,
     ),
     Mutation(
         "answers that broke off are learned from",
         "router/placement/placer.py",
-        "        if end.outcome is not Outcome.DONE or end.output_tokens is None:\n",
-        "        if end.output_tokens is None:\n",
+        "        if end.outcome is not Outcome.DONE or output_tokens is None:\n",
+        "        if output_tokens is None:\n",
         EXPECTED,
     ),
     Mutation(
