@@ -20,7 +20,7 @@ class Interruption(StrEnum):
     """Why an exchange was stopped from outside."""
 
     CLIENT_GONE = "client_gone"
-    #: It took nothing of its answer for too long: no fault of the worker, which is not read from meanwhile.
+    #: It took nothing at all of its answer for too long: no fault of the worker, which is not read from meanwhile.
     CLIENT_STALLED = "client_stalled"
     TIMED_OUT = "timed_out"
     #: It never paused for too long, and yet did not end.
@@ -50,6 +50,8 @@ class ExchangeWatch:
         self._limit_s = math.inf
         self._whole_until_s = math.inf
         self._touched_s = 0.0
+        #: What the client had not taken when it was last looked at while it was full.
+        self._unsent_bytes = -1
         #: Set once, by the first thing that strikes.
         self.cause: Interruption | None = None
 
@@ -100,10 +102,20 @@ class ExchangeWatch:
         self._due_s = math.inf
         if now_s >= self._whole_until_s:
             self._strike(Interruption.TOO_LONG)
-        elif now_s >= phase_until_s:
-            self._strike(Interruption.CLIENT_STALLED if self._client.is_full else Interruption.TIMED_OUT)
-        else:
+        elif now_s < phase_until_s:
             self._arm(min(self._whole_until_s, phase_until_s))
+        elif not self._client.is_full:
+            self._strike(Interruption.TIMED_OUT)
+        elif self._has_taken():
+            self.touch()
+            self._arm(min(self._whole_until_s, self._touched_s + self._limit_s))
+        else:
+            self._strike(Interruption.CLIENT_STALLED)
+
+    def _has_taken(self) -> bool:
+        """Whether a client that is full took something since it was last asked; the first time that is believed."""
+        before, self._unsent_bytes = self._unsent_bytes, self._client.count_unsent()
+        return self._unsent_bytes != before
 
     def _lose_client(self) -> None:
         self._strike(Interruption.CLIENT_GONE)
