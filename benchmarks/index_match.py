@@ -2,7 +2,6 @@
 
 from array import array
 from collections.abc import Sequence
-from itertools import pairwise
 from random import Random
 from typing import Any
 
@@ -92,11 +91,6 @@ def _time_match(index: NativePrefixIndex, chain: BlockChain, repeats: int, calls
         "us": [1e6 * taken_s for taken_s in whole],
         "us_without_result_dict": [1e6 * taken_s / calls for taken_s in core],
     }
-
-
-def find_growth(rows: Sequence[dict[str, Any]], by: str) -> list[float]:
-    """Microseconds that one more holder, or change, costs between neighbouring rows."""
-    return [(min(later["us"]) - min(earlier["us"])) / (later[by] - earlier[by]) for earlier, later in pairwise(rows)]
 
 
 def measure_hash(tokens: Sequence[int], repeats: int, count: int = HASH_TOKENS) -> dict[str, Any]:

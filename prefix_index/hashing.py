@@ -3,6 +3,7 @@
 from array import array
 from collections.abc import Sequence
 from importlib import import_module
+from sys import byteorder
 from types import ModuleType
 
 from wire import block_hash
@@ -33,3 +34,19 @@ def block_hashes(token_ids: Sequence[int], block_tokens: int, seed: int) -> list
     tokens = token_ids if is_array else block_hash.token_array(token_ids)
     hashes: list[int] = _native.block_hashes(tokens, block_tokens, seed)
     return hashes
+
+
+def pack_hashes(hashes: Sequence[int]) -> bytes:
+    """Hashes one behind the other, 8 bytes each, the least first."""
+    return _swapped(array("Q", hashes)).tobytes()
+
+
+def unpack_hashes(packed: bytes) -> "array[int]":
+    """What `pack_hashes` packed."""
+    return _swapped(array("Q", packed))
+
+
+def _swapped(numbers: "array[int]") -> "array[int]":
+    if byteorder != "little":
+        numbers.byteswap()
+    return numbers

@@ -1,4 +1,4 @@
-"""The `queue:` of the configuration: requests that wait while every worker has as many as it may. Declares only."""
+"""The `queue:` of the configuration: requests that wait while no worker has room, or none is there. Declares only."""
 
 from typing import Annotated
 
@@ -12,13 +12,17 @@ Share = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
 
 
 class QueueConfig(ConfigModel):
-    """Requests that wait for a place instead of being refused: what `admission` and `requests_per_rank` leave."""
+    """Requests that wait for a place instead of being refused."""
 
     #: Most requests that wait, over all models and tenants; 0 lets none wait: what finds no place is answered 503.
     max_waiting: Annotated[int, Field(strict=True, ge=0, le=1_000_000)] = 0
     #: Longest that a request waits; then 503.
     max_wait_s: Seconds = 30.0
-    #: Most requests that each rank has at once; without a limit here or in `admission` nobody ever waits.
+    #: Wait also while no worker takes requests at all: while the only one restarts, is out by its probes or its
+    #: breaker, or is replaced. With `false` those are answered 503 at once, so that clients or a balancer can turn
+    #: elsewhere.
+    waits_out_outages: Annotated[bool, Field(strict=True)] = True
+    #: Most requests that each rank has at once; without a limit here or in `admission` nobody waits for room.
     requests_per_rank: Count | None = None
     #: Shares of tenants in proportion to each other, in tokens of work while they wait for the same model; 1 where left
     #: out.
@@ -34,6 +38,7 @@ class QueueConfig(ConfigModel):
         return QueueSettings(
             max_waiting=self.max_waiting,
             max_wait_s=self.max_wait_s,
+            waits_out_outages=self.waits_out_outages,
             aging_s=self.aging_s,
             handicap_tokens_per_s=self.handicap_tokens_per_s,
             weights=dict(self.weights),

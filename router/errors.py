@@ -22,11 +22,13 @@
     ├── RetryLaterError               500 internal_error       always with Retry-After; raised as one of these
     │   ├── RateLimitedError          429 rate_limited
     │   └── FleetError                503 no_worker
-    │       ├── AllUnhealthyError     503 all_unhealthy
-    │       ├── OverloadedError       503 overloaded
+    │       ├── PassingError          503 no_worker            waited out where there is a queue
+    │       │   ├── AllUnhealthyError 503 all_unhealthy
+    │       │   ├── OverloadedError   503 overloaded
+    │       │   └── PinnedElsewhereError  503 pinned_unavailable
     │       ├── QueueFullError        503 queue_full
     │       ├── QueueTimeoutError     503 queue_timeout
-    │       ├── PinnedElsewhereError  503 pinned_unavailable
+    │       ├── PinnedDrainingError   503 pinned_unavailable
     │       └── OutOfSocketsError     503 out_of_sockets
     └── UpstreamError                 502 upstream_error
         ├── UpstreamUnreachableError  502 upstream_unreachable
@@ -229,13 +231,17 @@ class FleetError(RetryLaterError):
     code = "no_worker"
 
 
-class AllUnhealthyError(FleetError):
+class PassingError(FleetError):
+    """What stands in the way can pass by itself: a worker comes, comes back, or has room again."""
+
+
+class AllUnhealthyError(PassingError):
     """Ranks serve the model, none of them is healthy and taking requests."""
 
     code = "all_unhealthy"
 
 
-class OverloadedError(FleetError):
+class OverloadedError(PassingError):
     """Every worker that could take the request has as many as it may."""
 
     code = "overloaded"
@@ -248,13 +254,19 @@ class QueueFullError(FleetError):
 
 
 class QueueTimeoutError(FleetError):
-    """No worker had room in the time that a request may wait."""
+    """No worker had room, or took requests at all, in the time that a request may wait."""
 
     code = "queue_timeout"
 
 
-class PinnedElsewhereError(FleetError):
+class PinnedElsewhereError(PassingError):
     """The engine that keeps what the request rests on takes no request now; no other could serve it."""
+
+    code = "pinned_unavailable"
+
+
+class PinnedDrainingError(FleetError):
+    """That engine is to get nothing new any more."""
 
     code = "pinned_unavailable"
 

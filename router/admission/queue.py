@@ -24,6 +24,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_waiting: int = 0
     #: Longest that one waits.
     max_wait_s: float = 30.0
+    #: Whether they wait too while no worker takes requests at all.
+    waits_out_outages: bool = True
     #: Wait after which a lower priority gets a place now and then.
     aging_s: float = 5.0
     #: Tokens by which a request is longer than another and counts as a second later.

@@ -1,7 +1,8 @@
 """How long answers get: a bounded histogram of lengths, and what it says of an answer that is under way.
 
 Lengths of answers have a long tail, so that an answer is expected to go on for the longer, the longer it is already.
-Tables are made anew after some more answers; between, a look is one bisection.
+What is said follows the histogram after some more answers, and is reckoned for a length when someone asks; from then on
+a look is one bisection.
 """
 
 import math
@@ -17,7 +18,7 @@ PRIOR_MEDIAN_TOKENS = 256.0
 PRIOR_SIGMA = 1.0
 #: After so many answers all counts are halved, so that a change of the traffic shows.
 HALVE_AT = 4_096.0
-#: Answers after which the tables are made anew.
+#: Answers after which all is reckoned anew.
 REBUILD_AFTER = 64
 
 
@@ -28,14 +29,17 @@ class OutputLengths:
         self._counts = [PRIOR_ANSWERS * share for share in _find_prior_shares()]
         self._answers = PRIOR_ANSWERS
         self._fresh = 0
-        self._remaining: tuple[int, ...] = ()
-        self._joint: tuple[int, ...] = ()
+        #: Share of answers longer than each length of the grid, and its steps, as of the last `_rebuild`.
+        self._survival: list[float] = []
+        self._falls: list[float] = []
+        #: Tokens to come at each place of the grid, alone and beside another answer; None where nobody asked yet.
+        self._to_come: list[tuple[int, int] | None] = []
         self._rebuild()
 
     @property
     def expected_tokens(self) -> int:
         """Mean length of an answer."""
-        return self._remaining[0]
+        return self._find(0)[0]
 
     def record(self, output_tokens: int) -> None:
         """An answer is complete."""
@@ -50,26 +54,32 @@ class OutputLengths:
 
     def find_remaining_tokens(self, output_tokens: int, limit_tokens: int | None = None) -> int:
         """Tokens that an answer of so many is expected to go on for; at least 1, at most what a limit leaves."""
-        return _limit(self._remaining[_find_place(output_tokens)], output_tokens, limit_tokens)
+        return _limit(self._find(output_tokens)[0], output_tokens, limit_tokens)
 
     def find_both_tokens(self, output_tokens: int, limit_tokens: int | None) -> tuple[int, int]:
         """`find_remaining_tokens` and `find_joint_tokens` of one answer."""
-        place = _find_place(output_tokens)
-        remaining, joint = self._remaining[place], self._joint[place]
+        remaining, joint = self._find(output_tokens)
         return _limit(remaining, output_tokens, limit_tokens), _limit(joint, output_tokens, limit_tokens)
 
     def find_joint_tokens(self, output_tokens: int, limit_tokens: int | None = None) -> int:
         """Tokens for which it is expected to go on beside an answer that begins now: the shorter of the two."""
-        return _limit(self._joint[_find_place(output_tokens)], output_tokens, limit_tokens)
+        return _limit(self._find(output_tokens)[1], output_tokens, limit_tokens)
+
+    def _find(self, output_tokens: int) -> tuple[int, int]:
+        place = _find_place(output_tokens)
+        return self._to_come[place] or self._reckon(place)
+
+    def _reckon(self, place: int) -> tuple[int, int]:
+        """Cost: the length of the grid, once for each place that is asked for until the next `_rebuild`."""
+        alone, beside = _find_means(self._survival, self._falls, place)
+        found = self._to_come[place] = round(max(1.0, alone)), round(max(1.0, beside))
+        return found
 
     def _rebuild(self) -> None:
-        """Cost: the square of the grid, a fraction of a millisecond."""
         self._fresh = 0
-        survival = self._find_survival()
-        falls = [after - before for before, after in pairwise(survival)]
-        means = [_find_means(survival, falls, begun) for begun in range(len(GRID) - 1)]
-        self._remaining = tuple(round(max(1.0, alone)) for alone, _ in means)
-        self._joint = tuple(round(max(1.0, beside)) for _, beside in means)
+        self._survival = self._find_survival()
+        self._falls = [after - before for before, after in pairwise(self._survival)]
+        self._to_come = [None] * (len(GRID) - 1)
 
     def _find_survival(self) -> list[float]:
         """Share of answers longer than each length of the grid; summed from its end, where the small figures stand."""
@@ -107,11 +117,12 @@ def _shift(begun_tokens: float) -> list[tuple[int, float]]:
 _SHIFTED = [_shift(tokens) for tokens in GRID[:-1]]
 #: Weights of the grid's lengths in an integral by trapezes.
 _WIDTHS = [(after - before) / 2 for before, after in zip((0.0, *GRID), (*GRID[1:], GRID[-1]), strict=False)]
+_LAST_PLACE = len(GRID) - 2
 
 
 def _find_place(output_tokens: int) -> int:
     """Place of a length between two of the grid; the last one takes all that are longer."""
-    return min(bisect_right(GRID, max(0, output_tokens)) - 1, len(GRID) - 2)
+    return min(bisect_right(GRID, output_tokens) - 1, _LAST_PLACE) if output_tokens > 0 else 0
 
 
 def _find_prior_shares() -> list[float]:
@@ -126,4 +137,6 @@ def _find_log_normal(tokens: float) -> float:
 
 
 def _limit(tokens: int, output_tokens: int, limit_tokens: int | None) -> int:
-    return tokens if limit_tokens is None else max(1, min(tokens, limit_tokens - output_tokens))
+    if limit_tokens is None or limit_tokens - output_tokens >= tokens:
+        return tokens
+    return max(1, limit_tokens - output_tokens)

@@ -12,6 +12,10 @@ from wire.ids import Target
 
 #: Seconds for which work given to a rank is remembered.
 RECENT_MEMORY_S = 60.0
+#: Seconds for which a model is known though its last worker left: one that is replaced takes as long to load.
+MODEL_MEMORY_S = 600.0
+#: Models that are known so.
+MAX_GONE_MODELS = 1_000
 
 
 class Rank:
@@ -43,6 +47,8 @@ class Fleet:
     def __init__(self, *, memory_s: float = RECENT_MEMORY_S) -> None:
         self._ranks: dict[Target, Rank] = {}
         self._memory_s = memory_s
+        #: Models whose last rank left, and until when they are known.
+        self._gone_models: dict[str, float] = {}
         #: Work of all ranks of late.
         self.recent = RecentWork(memory_s=memory_s)
 
@@ -52,9 +58,10 @@ class Fleet:
     def __contains__(self, target: object) -> bool:
         return target in self._ranks
 
-    def replace(self, ranks: Iterable[RankFacts]) -> tuple[Target, ...]:
+    def replace(self, ranks: Iterable[RankFacts], now_s: float = 0.0) -> tuple[Target, ...]:
         """Takes the whole fleet anew; returns the ranks that vanished. One that comes back later starts empty."""
         before = self._ranks
+        gone_models = dict.fromkeys(self.find_models(), now_s + MODEL_MEMORY_S)
         self._ranks = {}
         for facts in ranks:
             rank = before.get(facts.target)
@@ -62,6 +69,9 @@ class Fleet:
                 rank = Rank(facts, memory_s=self._memory_s)
             rank.facts = facts
             self._ranks[facts.target] = rank
+        known = {name: until_s for name, until_s in self._gone_models.items() if now_s < until_s} | gone_models
+        served = frozenset(self.find_models())
+        self._gone_models = dict([each for each in known.items() if each[0] not in served][-MAX_GONE_MODELS:])
         return tuple(target for target in before if target not in self._ranks)
 
     def find(self, target: Target) -> Rank | None:
@@ -75,6 +85,10 @@ class Fleet:
     def find_serving(self, model: str | None) -> list[Rank]:
         """Ranks that serve a model, available or not."""
         return [rank for rank in self._ranks.values() if model is None or model in rank.facts.models]
+
+    def is_awaited(self, model: str | None, now_s: float) -> bool:
+        """Whether nobody serves a model any more, and somebody did until a short while ago."""
+        return model is not None and now_s < self._gone_models.get(model, now_s)
 
     def find_models(self) -> tuple[str, ...]:
         """Every model that a rank serves, available or not."""

@@ -112,6 +112,8 @@ def find_regret_s(costs: CostTable, target: Target, added_s: float) -> float:
         target: Rank chosen.
         added_s: Seconds that it costs more than reckoned; below 0 where it held more.
     """
+    if added_s <= 0.0 and not costs.prefills and costs.totals_s[costs.targets.index(target)] <= min(costs.totals_s):
+        return 0.0
     chosen_s = 0.0
     best_other_s = float("inf")
     for name, total_s in zip(costs.targets, costs.totals_s, strict=True):

@@ -34,7 +34,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def homes(self) -> tuple[Pool, ...]:
         """Ranks that may generate, where a conversation can live."""
-        return (*self.whole, *(pool for each in self.legs for pool in each.decodes))
+        return (*self.whole, *(pool for each in self.legs for pool in each.decodes)) if self.legs else self.whole
 
 
 class Eligible(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Eligible(msgspec.Struct, frozen=True):
     #: Why there is none; None where there is one.
     refused: RejectReason | None
     #: Tokens of the prompt that lie on those that fail: they earn nothing, and are what an answer is compared with.
-    withheld: Mapping[Target, int] = msgspec.field(default_factory=dict)
+    withheld: Mapping[Target, int] = {}
 
 
 def find_eligible(
@@ -71,7 +71,10 @@ def find_eligible(
         if candidates.homes:
             return Eligible(kept, candidates, doubted, None, withheld)
     return Eligible(
-        left_out, Candidates(), doubted, find_refusal(books.fleet, arrival, pin, at_limit=at_limit, barred=barred)
+        left_out,
+        Candidates(),
+        doubted,
+        find_refusal(books.fleet, arrival, pin, at_limit=at_limit, barred=barred, now_s=now_s),
     )
 
 
@@ -171,16 +174,22 @@ def _find_pinned(serving: Sequence[Pool], pin: Pin | None) -> Target | None:
 
 
 def find_refusal(
-    fleet: Fleet, arrival: RequestArrived, pin: Pin | None, *, at_limit: frozenset[Target], barred: frozenset[Target]
+    fleet: Fleet,
+    arrival: RequestArrived,
+    pin: Pin | None,
+    *,
+    at_limit: frozenset[Target],
+    barred: frozenset[Target],
+    now_s: float,
 ) -> RejectReason:
     """Why no rank may be chosen; `at_limit` and `barred` are those left out for a limit or an open breaker."""
-    if not len(fleet):
-        return RejectReason.NO_WORKER
+    if pin is not None and pin.is_lost:
+        return RejectReason.LOST_STATE
     serving = fleet.find_serving(arrival.model)
     if not serving:
-        return RejectReason.UNKNOWN_MODEL
+        return _find_absence(fleet, arrival.model, now_s)
     if arrival.pin is not None:
-        return _find_pin_refusal(pin, at_limit)
+        return _find_pin_refusal(fleet, pin, at_limit)
     accepting = [rank.facts.target for rank in serving if rank.facts.accepts_requests()]
     available = [target for target in accepting if target not in barred]
     if not available:
@@ -188,6 +197,13 @@ def find_refusal(
     if any(target in at_limit for target in available):
         return RejectReason.OVERLOADED
     return _find_role_refusal(serving, arrival, barred)
+
+
+def _find_absence(fleet: Fleet, model: str | None, now_s: float) -> RejectReason:
+    """What it means that no rank serves the model."""
+    if not len(fleet):
+        return RejectReason.NO_WORKER
+    return RejectReason.ALL_UNHEALTHY if fleet.is_awaited(model, now_s) else RejectReason.UNKNOWN_MODEL
 
 
 def _find_role_refusal(serving: Sequence[Rank], arrival: RequestArrived, barred: frozenset[Target]) -> RejectReason:
@@ -199,9 +215,10 @@ def _find_role_refusal(serving: Sequence[Rank], arrival: RequestArrived, barred:
     return RejectReason.NO_PARTNER if len(left) == 1 and Role.AGGREGATED not in left else RejectReason.NO_WORKER
 
 
-def _find_pin_refusal(pin: Pin | None, at_limit: frozenset[Target]) -> RejectReason:
+def _find_pin_refusal(fleet: Fleet, pin: Pin | None, at_limit: frozenset[Target]) -> RejectReason:
     if pin is None:
         return RejectReason.UNKNOWN_STATE
-    if pin.target in at_limit and not pin.is_lost:
-        return RejectReason.OVERLOADED
-    return RejectReason.LOST_STATE if pin.is_lost else RejectReason.PINNED_ELSEWHERE
+    rank = fleet.find(pin.target)
+    if rank is not None and rank.facts.draining:
+        return RejectReason.PINNED_DRAINING
+    return RejectReason.OVERLOADED if pin.target in at_limit else RejectReason.PINNED_ELSEWHERE

@@ -1,12 +1,14 @@
 """What must hold of a ledger: each reservation in one account, each sum what its parts are, none below zero."""
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from wire.ids import RequestId, Target
 
 if TYPE_CHECKING:
-    from router.placement.ledger import RankAccount, Reservation
+    from router.placement.ledger import RankAccount
+    from router.placement.reservation import Reservation
 
 
 def check_ledger(
@@ -32,7 +34,9 @@ def check_ledger(
 
 def _find_wrong_sums(target: Target, account: "RankAccount") -> list[str]:
     prefilling, decoding = account.prefilling.values(), account.decoding.values()
-    expected = {
+    expected: dict[str, float] = {
+        "estimated_s": math.fsum(entry.prefill_s for entry in prefilling),
+        "remaining_s": math.fsum(entry.remaining_prefill_s for entry in prefilling),
         "uncached_tokens": sum(entry.uncached_tokens for entry in prefilling),
         "remaining_output_tokens": sum(entry.remaining_output_tokens for entry in decoding),
         "context_tokens": sum(entry.context_tokens for entry in decoding),

@@ -6,12 +6,13 @@ shows, and never counted among exact predictions.
 """
 
 from array import array
-from collections import OrderedDict
 from collections.abc import Iterable
 
 import msgspec
 
 from prefix_index import block_hashes
+from prefix_index.hashing import pack_hashes, unpack_hashes
+from router.prompt.held_chunks import HASH_BYTES, HeldChunks
 from wire.block_hash import namespace_seed
 from wire.ids import Target, WorkerId
 
@@ -30,8 +31,14 @@ _LEARNING_RATE = 0.1
 class TextChain(msgspec.Struct, frozen=True):
     """A prompt as chained hashes of its text's chunks, in one namespace."""
 
-    hashes: tuple[int, ...]
+    #: The hashes one behind the other, `HASH_BYTES` each.
+    packed: bytes
     size_bytes: int
+
+    @property
+    def hashes(self) -> "array[int]":
+        """The hashes as numbers."""
+        return unpack_hashes(self.packed)
 
 
 def chain_text(
@@ -49,15 +56,15 @@ def chain_text(
     whole = len(text) // CHUNK_BYTES * CHUNK_BYTES
     words = array("I", text[: min(whole, CHUNK_BYTES * MAX_PROMPT_CHUNKS)])
     seed = namespace_seed(f"text\0{model}", adapter=adapter, cache_salt=cache_salt)
-    return TextChain(tuple(block_hashes(words, CHUNK_BYTES // words.itemsize, seed)), len(text))
+    return TextChain(pack_hashes(block_hashes(words, CHUNK_BYTES // words.itemsize, seed)), len(text))
 
 
 class ApproximateReuse:
-    """Chunks of every rank, most recently used last. Owned by the event loop."""
+    """Chunks of every rank. Owned by the event loop."""
 
     def __init__(self, *, max_chunks: int = MAX_CHUNKS) -> None:
         self._max_chunks = max_chunks
-        self._chunks: dict[Target, OrderedDict[int, None]] = {}
+        self._chunks: dict[Target, HeldChunks] = {}
         self._admitted: set[WorkerId] = set()
         #: Bytes of text a token stands for, learned from answers.
         self.bytes_per_token = BYTES_PER_TOKEN
@@ -74,7 +81,7 @@ class ApproximateReuse:
         """Tokens that each admitted rank is likely to hold of a prompt of that length; 0 included."""
         per_chunk = prompt_tokens * CHUNK_BYTES / max(1, chain.size_bytes)
         return {
-            target: min(prompt_tokens - 1, int(_count_held(held, chain.hashes) * per_chunk))
+            target: min(prompt_tokens - 1, int(held.count(chain.packed) * per_chunk))
             for target, held in self._chunks.items()
             if target.worker in self._admitted
         }
@@ -88,18 +95,16 @@ class ApproximateReuse:
             prompt_tokens: Its length, None where the engine does not say.
             cached_tokens: What the rank found of it.
         """
-        held = self._chunks.setdefault(target, OrderedDict())
+        held = self._chunks.get(target)
+        if held is None:
+            held = self._chunks[target] = HeldChunks(self._max_chunks)
         if prompt_tokens and chain.size_bytes >= CHUNK_BYTES:
             self._learn_length(chain.size_bytes / prompt_tokens)
             if cached_tokens is not None:
-                found = round(len(chain.hashes) * min(1.0, cached_tokens / prompt_tokens))
-                self._correct(held, chain.hashes, found)
-        # The start of a prompt is the last to go, so it is the most recently used.
-        for chunk in reversed(chain.hashes):
-            held[chunk] = None
-            held.move_to_end(chunk)
-        while len(held) > self._max_chunks:
-            held.popitem(last=False)
+                found = round(len(chain.packed) // HASH_BYTES * min(1.0, cached_tokens / prompt_tokens))
+                # One chunk more may be missing only because chunks and blocks end at different places.
+                held.forget_from(chain.packed, found + 1)
+        held.use(chain.packed)
 
     def forget(self, target: Target) -> None:
         """A rank's cache is gone."""
@@ -127,29 +132,3 @@ class ApproximateReuse:
         low, high = _PLAUSIBLE_BYTES
         if low <= bytes_per_token <= high:
             self.bytes_per_token += _LEARNING_RATE * (bytes_per_token - self.bytes_per_token)
-
-    @staticmethod
-    def _correct(held: OrderedDict[int, None], hashes: tuple[int, ...], found: int) -> None:
-        """Drop the first chunk that was thought held and was not, and what was used before it."""
-        # One chunk more may be missing only because chunks and blocks end at different places.
-        missed = found + 1
-        if missed >= len(hashes) or hashes[missed] not in held:
-            return
-        for chunk in list(held):
-            del held[chunk]
-            if chunk == hashes[missed]:
-                break
-
-
-def _count_held(held: OrderedDict[int, None], hashes: tuple[int, ...]) -> int:
-    """Chunks in a row that are held; halves the range, for a rank that holds a chunk mostly holds those before it."""
-    if not hashes or hashes[0] not in held:
-        return 0
-    low, high = 1, len(hashes)
-    while low < high:
-        middle = (low + high + 1) // 2
-        if hashes[middle - 1] in held:
-            low = middle
-        else:
-            high = middle - 1
-    return low

@@ -6,7 +6,7 @@ prepared in place. Where there is no exact prompt there is a chain of text chunk
 """
 
 import asyncio
-from collections.abc import Callable, Container, Iterable
+from collections.abc import Callable, Container, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
@@ -62,7 +62,7 @@ class PreparedPrompt(msgspec.Struct, frozen=True, kw_only=True):
     credit: str = EXACT
 
     @property
-    def head_hashes(self) -> tuple[int, ...]:
+    def head_hashes(self) -> Sequence[int]:
         """Chained hashes that tell conversations apart: of tokens, else of text."""
         if self.chains:
             return self.chains[0].hashes

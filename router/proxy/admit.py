@@ -13,7 +13,14 @@ import msgspec
 
 from router.access.principal import NO_LIMITS, Principal
 from router.admission import AdmissionQueue, KeyRates, QueueSettings
-from router.errors import DovecoteError, OverloadedError, QueueFullError, QueueTimeoutError, RateLimitedError
+from router.errors import (
+    DovecoteError,
+    OverloadedError,
+    PassingError,
+    QueueFullError,
+    QueueTimeoutError,
+    RateLimitedError,
+)
 from router.metrics import QueueEnd, RouterMetrics
 from router.placement.instructions import Place
 from wire.ids import RequestId
@@ -41,7 +48,7 @@ class Placing(Protocol):
         """Choose a rank, or a pair, and charge it.
 
         Raises:
-            OverloadedError: There is no place now.
+            PassingError: There is no place now.
             DovecoteError: It cannot be placed at all.
         """
 
@@ -61,6 +68,8 @@ class Admission:
         self._metrics = metrics
         self._clock = clock
         self._waiters: dict[RequestId, _Waiter] = {}
+        #: By the name of an order, in words, why its head had no place at the last try.
+        self._reasons: dict[str, str] = {}
         self._is_due = False
         self._tick: asyncio.TimerHandle | None = None
 
@@ -89,8 +98,19 @@ class Admission:
         """A call for which that is due is over."""
         self.rates.end(principal.name)
 
-    async def place(self, placing: Placing, tenant: str, priority: int) -> Place:
+    def is_waited_out(self, error: PassingError) -> bool:
+        """Whether requests wait until what stands in their way has passed."""
+        settings = self._settings
+        return settings.max_waiting > 0 and (settings.waits_out_outages or isinstance(error, OverloadedError))
+
+    async def place(self, placing: Placing, tenant: str, priority: int, *, waited_s: float = 0.0) -> Place:
         """A rank for a request, at once or once it is its turn.
+
+        Args:
+            placing: The request.
+            tenant: Whose it is.
+            priority: Its priority.
+            waited_s: How much of the time that it may wait is over.
 
         Raises:
             QueueFullError: It is turned away.
@@ -102,9 +122,11 @@ class Admission:
         if not self.queue.count(placing.queue_name):
             try:
                 return placing.place()
-            except OverloadedError:
-                pass
-        return await self._wait(placing, tenant, priority)
+            except PassingError as error:
+                if not self.is_waited_out(error):
+                    raise
+                self._reasons[placing.queue_name] = error.message
+        return await self._wait(placing, tenant, priority, waited_s)
 
     def wake(self) -> None:
         """A request ended: there may be room. Costs next to nothing where nobody waits."""
@@ -112,7 +134,7 @@ class Admission:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._pump)
 
-    async def _wait(self, placing: Placing, tenant: str, priority: int) -> Place:
+    async def _wait(self, placing: Placing, tenant: str, priority: int, waited_s: float) -> Place:
         since_s = self._clock()
         entered = self.queue.enter(
             placing.request_id,
@@ -130,7 +152,7 @@ class Admission:
         loop = asyncio.get_running_loop()
         waiter = _Waiter(placing, loop.create_future())
         self._waiters[placing.request_id] = waiter
-        timer = loop.call_later(self._settings.max_wait_s, self._expire, placing.request_id)
+        timer = loop.call_later(max(0.0, self._settings.max_wait_s - waited_s), self._expire, placing.request_id)
         self._keep_ticking()
         try:
             place = await waiter.place
@@ -146,6 +168,8 @@ class Admission:
         if self.queue.leave(request_id):
             self._metrics.queue_ends[QueueEnd.LEFT].inc()
             self.wake()
+        if not self.queue.count(waiter.placing.queue_name):
+            self._reasons.pop(waiter.placing.queue_name, None)
         if waiter.place.done() and not waiter.place.cancelled():
             # Nobody may be there any more to hear it.
             waiter.place.exception()
@@ -170,9 +194,10 @@ class Admission:
             return True
         try:
             place = waiter.placing.place()
-        except OverloadedError:
-            return False
         except Exception as error:  # noqa: BLE001
+            if isinstance(error, PassingError) and self.is_waited_out(error):
+                self._reasons[name] = error.message
+                return False
             # Its own task has the words for it.
             self.queue.leave(head.request_id)
             self._metrics.queue_ends[QueueEnd.FAILED].inc()
@@ -188,9 +213,10 @@ class Admission:
         waiter = self._waiters.get(request_id)
         if waiter is not None and not waiter.place.done() and self.queue.leave(request_id):
             self._metrics.queue_ends[QueueEnd.TIMED_OUT].inc()
+            reason = self._reasons.get(waiter.placing.queue_name, "others were before it")
             waiter.place.set_exception(
                 QueueTimeoutError(
-                    f"no worker had room within {self._settings.max_wait_s:g} s",
+                    f"waited {self._settings.max_wait_s:g} s in vain: {reason}",
                     retry_after_s=self.queue.find_retry_after_s(),
                 )
             )

@@ -57,7 +57,9 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def check_model(parts: ProxyParts, model: str | None, *, is_needed: bool = True) -> None:
-    """No work for a model that nobody serves. A fleet that told nothing yet refuses later, as out of service.
+    """No work for a model that nobody serves.
+
+    One whose last worker left of late, and a fleet that told nothing yet, are refused later, as out of service.
 
     Args:
         parts: The parts.
@@ -67,14 +69,15 @@ def check_model(parts: ProxyParts, model: str | None, *, is_needed: bool = True)
     Raises:
         RequestError: None is named, or nobody serves it.
     """
-    fleet = parts.placer.fleet
+    placer = parts.placer
+    fleet = placer.fleet
     if not model:
         if is_needed:
             raise RequestError("model is missing; GET /v1/models lists those served", param="model")
         if len({rank.facts.models for rank in fleet.ranks()}) > 1:
             raise RequestError("model is missing: workers here serve different ones", param="model")
         return
-    if len(fleet) and not fleet.find_serving(model):
+    if len(fleet) and not fleet.find_serving(model) and not fleet.is_awaited(model, placer.clock.now_s):
         raise unknown_model(model, parts)
 
 

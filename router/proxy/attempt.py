@@ -83,6 +83,7 @@ class Attempt:
         self._prompt = asked.prompt
         self._arrived_s = arrived_s
         self._excluded: frozenset[Target] = frozenset()
+        self._is_retried = False
         self._target: Target | None = None
         #: Rank that prefills for it while its leg is open; None without one.
         self._prefill: Target | None = None
@@ -151,8 +152,13 @@ class Attempt:
     def exclude_worker(self, target: Target) -> None:
         """A rank's worker cannot be reached: release all charges and never choose it again for this request."""
         self._excluded |= self._parts.fleet.find_ranks(target.worker) | {target}
+        self._is_retried = True
         self.end(Outcome.WORKER_LOST)
         self._parts.fleet.report_unreachable(target.worker)
+
+    def readmit_workers(self) -> None:
+        """Nobody else is there: a worker that could not be reached may have it once it is healthy again."""
+        self._excluded = frozenset()
 
     def end_prefill(self, outcome: Outcome) -> None:
         """The prefill rank is free of the request; calls after the first change nothing."""
@@ -256,7 +262,7 @@ class Attempt:
         target, decision = place.target, place.decision
         self._source, self._prefill = place.prefill, None if is_prefilled else place.prefill
         source = place.prefill or target
-        if self._prompt.uncredited is not None and not self._excluded:
+        if self._prompt.uncredited is not None and not self._is_retried:
             self._parts.metrics.uncredited(self._prompt.uncredited).inc()
         self._target = target
         self._prediction = self._predict(source, decision.predicted_cached_tokens)

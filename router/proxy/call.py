@@ -37,7 +37,7 @@ from router.proxy.client import Client, ClientGoneError
 from router.proxy.error_form import encode_error_event, find_error_form
 from router.proxy.headers import Headers, HeadersTooLargeError, check_header_size, find_header, request_headers
 from router.proxy.inflate import CODINGS, MAX_MEMBERS, InflateProblem, inflate
-from router.proxy.interrupt import InterruptedExchange, Interruption
+from router.proxy.interrupt import ExchangeWatch, InterruptedExchange, Interruption
 from router.proxy.legs.sending import Sending, abandon
 from router.proxy.ports import ProxyParts, find_address
 from router.proxy.refusal import MAX_NAME_CHARS, hide_models
@@ -207,14 +207,14 @@ class Call:
             self.parts.fleet.report_unreachable(target.worker)
             raise
 
-    async def open_placed(self, attempt: Attempt, forwarded: bytes) -> Exchange:
+    async def open_placed(self, attempt: Attempt, forwarded: bytes, watch: ExchangeWatch) -> Exchange:
         """An exchange with the rank or pair chosen; a worker that refuses the connection is passed over.
 
         Raises:
             DovecoteError: None can take it, or a worker failed.
         """
         self.attempt = attempt
-        return await Sending(self, attempt, forwarded, self.parts.sending).open()
+        return await Sending(self, attempt, forwarded, self.parts.sending, watch).open()
 
     async def admit(self, attempt: Attempt) -> Place:
         """A rank or pair for it, at once or when it is its turn.
@@ -222,13 +222,13 @@ class Call:
         Raises:
             DovecoteError: None can take it.
         """
-        place = await self.parts.admission.place(attempt, self.tenant, self._read_priority())
+        place = await self.parts.admission.place(attempt, self.tenant, self.read_priority())
         self.parts.admission.spend(self.principal, attempt.prompt_tokens)
         if self.trace is not None:
             mark_place(self.trace, place)
         return place
 
-    def _read_priority(self) -> int:
+    def read_priority(self) -> int:
         """The priority asked for, as far as the key may."""
         said = find_header(self.headers, b"x-dovecote-priority")
         if said is None:

@@ -87,8 +87,8 @@ class OpenSession:
                 attempt.keep(name_session(session_id))
 
         with ExchangeWatch(self._call.client, self._parts.lookout) as watch:
-            limit(watch, self._parts)
-            exchange = await self._call.open_placed(attempt, forwarded)
+            watch.limit_whole(self._parts.limits.request_s)
+            exchange = await self._call.open_placed(attempt, forwarded, watch)
             relayed = await carry(self._call, exchange, attempt, watch, see)
         attempt.end(relayed.outcome)
         return self._call.judge(relayed.status, relayed.outcome)

@@ -86,9 +86,8 @@ class OutputCall:
 
     async def _exchange(self, attempt: Attempt, expected: Expected, forwarded: bytes, watch: ExchangeWatch) -> Relayed:
         limits = self._parts.limits
-        watch.limit(limits.first_byte_s)
         watch.limit_whole(limits.request_s)
-        exchange = await self._call.open_placed(attempt, forwarded)
+        exchange = await self._call.open_placed(attempt, forwarded, watch)
         try:
             self._call.relay = relay = Relay(
                 exchange, self._call.client, attempt, watch, limits=limits, own_headers=self._call.own_headers

@@ -10,6 +10,8 @@ from router.errors import (
     FleetError,
     LostStateError,
     OverloadedError,
+    PassingError,
+    PinnedDrainingError,
     PinnedElsewhereError,
     UnknownModelError,
     UnknownStateError,
@@ -50,7 +52,7 @@ def all_unhealthy(parts: ProxyParts) -> FleetError:
 
 def no_worker(parts: ProxyParts) -> FleetError:
     """The error where there is no rank at all."""
-    return FleetError(f"no worker can take the request ({_count(parts)}); try again soon")
+    return PassingError(f"no worker can take the request ({_count(parts)}); try again soon")
 
 
 #: Refusals that are told in the same words whatever was asked for.
@@ -60,7 +62,7 @@ _PLAIN: dict[RejectReason, tuple[Callable[[str], DovecoteError], str]] = {
         "every worker that could take the request has as many as it may; try again soon",
     ),
     RejectReason.NO_PARTNER: (
-        FleetError,
+        PassingError,
         "only workers of one leg take requests now, prefill or decode, and none of the other; try again soon",
     ),
     RejectReason.ONLY_PAIRS: (
@@ -78,6 +80,10 @@ _PLAIN: dict[RejectReason, tuple[Callable[[str], DovecoteError], str]] = {
     RejectReason.PINNED_ELSEWHERE: (
         PinnedElsewhereError,
         "the worker that keeps the state this request names takes no request now",
+    ),
+    RejectReason.PINNED_DRAINING: (
+        PinnedDrainingError,
+        "the worker that keeps the state this request names drains: it gets nothing new",
     ),
 }
 

@@ -5,7 +5,7 @@ its name comes from its first request, the same in every router. Two requests th
 different ways are two conversations: equal heads never become one session that everybody shares.
 """
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Sequence
 
 import msgspec
@@ -24,6 +24,9 @@ _MAX_NEW_BLOCKS = 16_384
 
 class _End(msgspec.Struct):
     session: SessionId
+    #: Where in its prompt it stands, and the hash that is looked under for it; see `_find_landmark`.
+    place: int
+    landmark: int
     #: First block after it in the turn that went on from it; None while none did.
     next_block: int | None = None
 
@@ -34,6 +37,8 @@ class Fingerprints:
     def __init__(self, *, max_ends: int = MAX_ENDS) -> None:
         self._max_ends = max_ends
         self._ends: OrderedDict[int, _End] = OrderedDict()
+        #: Where ends stand, by landmark, and how many do: a prompt is looked at in those places alone.
+        self._places: dict[int, Counter[int]] = {}
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -57,8 +62,8 @@ class Fingerprints:
         session = self._name(hashes, place)
         if place is not None and place + 1 < len(hashes):
             self._ends[hashes[place]].next_block = hashes[place + 1]
-        for block in hashes[-_END_BLOCKS:]:
-            self._keep(block, session)
+        for at in range(max(0, len(hashes) - _END_BLOCKS), len(hashes)):
+            self._keep(hashes, at, session)
         return session
 
     def _name(self, hashes: Sequence[int], place: int | None) -> SessionId:
@@ -66,23 +71,44 @@ class Fingerprints:
 
     def _find_end(self, hashes: Sequence[int]) -> int | None:
         """Last block of the known conversation that goes on; None where none does."""
-        if self._ends.keys().isdisjoint(hashes):
-            return None
         last = len(hashes) - 1
-        for place in range(last, max(-1, last - _MAX_NEW_BLOCKS), -1):
-            end = self._ends.get(hashes[place])
-            if end is not None:
-                goes_on = place == last or end.next_block in {None, hashes[place + 1]}
-                return place if goes_on else None
+        least = max(0, last - _MAX_NEW_BLOCKS + 1)
+        landmark = _find_landmark(last)
+        while landmark >= 0 and 2 * landmark >= least:
+            places = self._places.get(hashes[landmark])
+            # Of a landmark that very many conversations have there is at most one look a block.
+            for place in sorted((each for each in places or () if least <= each <= last), reverse=True):
+                end = self._ends.get(hashes[place])
+                if end is not None:
+                    goes_on = place == last or end.next_block in {None, hashes[place + 1]}
+                    return place if goes_on else None
+            landmark = (landmark + 1) // 2 - 1
         return None
 
-    def _keep(self, block: int, session: SessionId) -> None:
+    def _keep(self, hashes: Sequence[int], place: int, session: SessionId) -> None:
+        block = hashes[place]
         known = self._ends.get(block)
         if known is None or known.session != session:
-            self._ends[block] = _End(session)
+            if known is not None:
+                self._leave(known)
+            end = self._ends[block] = _End(session, place, hashes[_find_landmark(place)])
+            self._places.setdefault(end.landmark, Counter())[place] += 1
         self._ends.move_to_end(block)
         if len(self._ends) > self._max_ends:
-            self._ends.popitem(last=False)
+            self._leave(self._ends.popitem(last=False)[1])
+
+    def _leave(self, end: _End) -> None:
+        places = self._places[end.landmark]
+        places[end.place] -= 1
+        if not places[end.place]:
+            del places[end.place]
+        if not places:
+            del self._places[end.landmark]
+
+
+def _find_landmark(place: int) -> int:
+    """The block whose hash an end is looked under: 0, 1, 3, 7, ... Conversations that part before have another one."""
+    return (1 << (place + 1).bit_length() - 1) - 1
 
 
 def _can_be_told(hashes: Sequence[int], prompt_tokens: int) -> bool:

@@ -181,6 +181,7 @@ async def running(engine, port=None, tls=None):
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", port or take_port(), reuse_address=True, ssl_context=tls)
     await site.start()
+    engine.sites = [site]
     engine.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield engine

@@ -13,9 +13,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from router.config_policy import Coefficients
 from router.fleet.rank import RankFacts
 from router.placement.instructions import Place, Reject, RejectReason
-from router.placement.ledger import Ledger, Phase, RankTotals
+from router.placement.ledger import Ledger, RankTotals
 from router.placement.origins import LedgerPartial, RankPartial, Stamp
 from router.placement.placer import Placer, PlacerSettings
+from router.placement.reservation import Phase
 from router.placement.stimuli import (
     FirstToken,
     FleetChanged,

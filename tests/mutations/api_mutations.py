@@ -10,6 +10,9 @@ BOUNDS_TESTS = ("tests/router/proxy/test_bounds.py",)
 FORMS = ("tests/router/prompt/test_anthropic_form.py",)
 CHOICE = ("tests/router/prompt/test_conversion_choice.py",)
 INFLATE_TESTS = ("tests/router/proxy/test_inflate.py",)
+CHUNKS = ("tests/router/prompt/test_held_chunks.py",)
+FINGERPRINTS = ("tests/router/sessions/test_fingerprint.py",)
+HELD = "router/prompt/held_chunks.py"
 SSE = "router/proxy/sse.py"
 NAMED = "router/proxy/named_requests.py"
 BOUNDS = "router/proxy/bounds.py"
@@ -136,5 +139,21 @@ API = (
         'b"" if lead is None else lead)',
         'b"")',
         CHATS,
+    ),
+    Mutation("chunks of text are kept without end", HELD, "max_chunks * HASH_BYTES", "max_chunks * 100", CHUNKS),
+    Mutation("the end of a prompt is the last to go", HELD, "in reversed(used):", "in used:", CHUNKS),
+    Mutation(
+        "a run whose chunks differ is held",
+        HELD,
+        "            if length < len(after.hashes):\n                break\n",
+        "            place += len(after.hashes) - length\n",
+        CHUNKS,
+    ),
+    Mutation(
+        "conversations that part are looked for in one place",
+        "router/sessions/fingerprint.py",
+        "landmark = (landmark + 1) // 2 - 1",
+        "landmark = -1",
+        FINGERPRINTS,
     ),
 )

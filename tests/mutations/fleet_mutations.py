@@ -12,6 +12,8 @@ CHANGES = ("tests/http/test_fleet_changes.py",)
 ALLOWED = ("tests/router/control/test_allow_list.py",)
 REGISTRATION = ("tests/http/test_registration.py",)
 KUBERNETES = ("tests/http/test_kubernetes.py",)
+OUTAGES = ("tests/http/test_outages.py",)
+ADMIT = "router/proxy/admit.py"
 
 FLEET = (
     Mutation(
@@ -87,8 +89,8 @@ FLEET = (
     Mutation(
         "a failing rank stays the home",
         "router/placement/placer.py",
-        "is_cut or (home is not None and home.target in doubted)",
-        "is_cut",
+        "            home.target in doubted\n            or is_broken(",
+        "            is_broken(",
         FAILING,
     ),
     Mutation(
@@ -223,5 +225,61 @@ FLEET = (
         "        is_failure = judge_status(told_status) is Verdict.FAILED\n",
         "        is_failure = judge_status(told_status) is not Verdict.GOOD\n",
         ("tests/http/test_breakers.py",),
+    ),
+    Mutation(
+        "who waits for room is refused when the last worker goes out",
+        ADMIT,
+        "isinstance(error, PassingError) and self.is_waited_out(error)",
+        "isinstance(error, OverloadedError)",
+        OUTAGES,
+    ),
+    Mutation(
+        "who comes while no worker is there is refused though others wait for one",
+        ADMIT,
+        "                if not self.is_waited_out(error):\n",
+        "                if not isinstance(error, OverloadedError):\n",
+        OUTAGES,
+    ),
+    Mutation(
+        "outages are waited out though the operator said not to",
+        ADMIT,
+        "(settings.waits_out_outages or isinstance(error, OverloadedError))",
+        "isinstance(error, PassingError)",
+        OUTAGES,
+    ),
+    Mutation(
+        "who was refused by the last worker starts waiting from nothing",
+        "router/proxy/legs/sending.py",
+        "call.read_priority(), waited_s=waited_s)",
+        "call.read_priority())",
+        OUTAGES,
+    ),
+    Mutation(
+        "who was refused by the last worker may not go there when it is back",
+        "router/proxy/legs/sending.py",
+        "        self.attempt.readmit_workers()\n",
+        "",
+        OUTAGES,
+    ),
+    Mutation(
+        "the time in the queue is silence of the worker",
+        "router/proxy/output_call.py",
+        "        watch.limit_whole(limits.request_s)\n        exchange",
+        "        watch.limit(limits.first_byte_s)\n        exchange",
+        OUTAGES,
+    ),
+    Mutation(
+        "a model whose worker is being replaced is unknown",
+        "router/placement/eligible.py",
+        "RejectReason.ALL_UNHEALTHY if fleet.is_awaited(model, now_s) else RejectReason.UNKNOWN_MODEL",
+        "RejectReason.UNKNOWN_MODEL",
+        OUTAGES,
+    ),
+    Mutation(
+        "who rests on an engine that drains waits for nothing",
+        "router/placement/eligible.py",
+        "    if rank is not None and rank.facts.draining:\n",
+        "    if False:\n",
+        OUTAGES,
     ),
 )

@@ -84,6 +84,13 @@ PLACEMENT = (
         LEDGER,
     ),
     Mutation(
+        "the end of a request that generates takes back what was prefilled since the last one",
+        "router/placement/ledger.py",
+        "            account.remove_decode(reservation)\n",
+        "            account.settle(now_s)\n            account.remove_decode(reservation)\n",
+        LEDGER,
+    ),
+    Mutation(
         "a session pauses by the end of any request",
         "router/placement/live.py",
         "        if live is not None and live.placed_by == request_id and not live.is_paused:\n",
@@ -142,15 +149,15 @@ PLACEMENT = (
     Mutation(
         "regret leaves out what a miss holds up",
         "router/placement/placer.py",
-        "self._bounded.reuse_weight + attempt.served_beside * self._bounded.stall_weight",
+        "self._bounded.reuse_weight + running.served_beside * self._bounded.stall_weight",
         "self._bounded.reuse_weight",
         AUDIT,
     ),
     Mutation(
         "answers that broke off are learned from",
         "router/placement/placer.py",
-        "        if end.outcome is not Outcome.DONE or end.output_tokens is None:\n",
-        "        if end.output_tokens is None:\n",
+        "        if end.outcome is not Outcome.DONE or output_tokens is None:\n",
+        "        if output_tokens is None:\n",
         EXPECTED,
     ),
     Mutation(

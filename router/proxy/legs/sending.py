@@ -7,16 +7,18 @@ Source: docs/faults.md C01, C19.
 """
 
 import asyncio
+import math
 from typing import TYPE_CHECKING
 
 import msgspec
 
-from router.errors import DovecoteError, FleetError, UpstreamUnreachableError
+from router.errors import DovecoteError, FleetError, PassingError, UpstreamUnreachableError
 from router.fleet.breaker import Verdict
 from router.fleet.rank import RankFacts
 from router.fleet.role import Engine
 from router.placement.instructions import Place
 from router.placement.stimuli import Outcome
+from router.proxy.interrupt import ExchangeWatch
 from router.proxy.legs import bodies
 from router.proxy.legs.aborts import abort_on_engine
 from router.proxy.legs.addressing import address_body, name_headers, reads_name
@@ -46,11 +48,15 @@ class HandedOver(msgspec.Struct, frozen=True):
 class Sending:
     """One request on its way to a worker that takes it."""
 
-    def __init__(self, call: "Call", attempt: "Attempt", forwarded: bytes, parts: SendingParts) -> None:
+    def __init__(
+        self, call: "Call", attempt: "Attempt", forwarded: bytes, parts: SendingParts, watch: ExchangeWatch
+    ) -> None:
         self.call = call
         self.attempt = attempt
         self.forwarded = forwarded
         self.parts = parts
+        self._watch = watch
+        self._begun_s = call.parts.clock()
         self._attempts = 0
         #: The client named it, in its body: engines know it by a name that was made of that.
         self.is_named = bool(call.engine_names)
@@ -66,6 +72,8 @@ class Sending:
         while True:
             self._attempts += 1
             place = await self._place()
+            # What it waited for a place is no silence of the worker.
+            self._watch.limit(self.call.parts.limits.first_byte_s)
             try:
                 return await self._send(place)
             except _RefusedError as refused:
@@ -76,17 +84,27 @@ class Sending:
             await asyncio.sleep(pause_s)
 
     async def _place(self) -> Place:
-        """Raises where there is no rank; a request that was refused elsewhere is told of that."""
+        """Raises where there is no rank; a request that was refused elsewhere is told of that, or waits."""
         if self._attempts == 1:
             return await self.call.admit(self.attempt)
         try:
             place = self.attempt.place(prefilled_by=None if self.handed is None else self.handed.prefill)
-        except FleetError:
+        except FleetError as error:
+            place = await self._wait_for_place(error)
+        self.call.parts.metrics.retries.inc()
+        return place
+
+    async def _wait_for_place(self, error: FleetError) -> Place:
+        """A place as for a request that comes in this moment, where those wait; a prefill that is done does not."""
+        call, admission = self.call, self.call.parts.admission
+        if self.handed is not None or not isinstance(error, PassingError) or not admission.is_waited_out(error):
             raise UpstreamUnreachableError(
                 "the chosen worker does not accept connections, and there is no other"
             ) from None
-        self.call.parts.metrics.retries.inc()
-        return place
+        self._watch.limit(math.inf)
+        self.attempt.readmit_workers()
+        waited_s = call.parts.clock() - self._begun_s
+        return await admission.place(self.attempt, call.tenant, call.read_priority(), waited_s=waited_s)
 
     def _exclude(self, target: Target) -> None:
         self.call.count_upstream(UpstreamUnreachableError.code, target)

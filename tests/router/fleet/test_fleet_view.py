@@ -4,7 +4,7 @@ import pytest
 
 from router.fleet.load import OwnLoad
 from router.fleet.rank import RankFacts
-from router.fleet.view import Fleet, ReportedCounts, build_report
+from router.fleet.view import MAX_GONE_MODELS, MODEL_MEMORY_S, Fleet, ReportedCounts, build_report
 from wire.ids import Target, WorkerId
 
 A, B = (Target(WorkerId(name), 0) for name in "ab")
@@ -83,3 +83,25 @@ def test_what_is_resident_is_reported_or_was_sent_there_up_to_the_capacity():
     assert rank.find_resident_tokens() == 800
     rank.report = report(used_tokens=None, capacity_tokens=300)
     assert rank.find_resident_tokens() == 300
+
+
+def test_a_model_whose_last_rank_left_is_awaited_for_a_while_and_not_where_it_is_served():
+    fleet = Fleet()
+    fleet.replace([facts(A, models=("x", "y")), facts(B, models=("y",))], 0.0)
+    assert not fleet.is_awaited("x", 0.0)
+    fleet.replace([facts(B, models=("y",))], 10.0)
+    assert [fleet.is_awaited(name, 10.0) for name in ("x", "y", "z", None)] == [True, False, False, False]
+    fleet.replace([facts(B, models=("y",))], 20.0)
+    assert fleet.is_awaited("x", 9.0 + MODEL_MEMORY_S)
+    assert not fleet.is_awaited("x", 10.0 + MODEL_MEMORY_S)
+    fleet.replace([facts(A, models=("x",))], 30.0)
+    assert not fleet.is_awaited("x", 30.0)
+    assert fleet.is_awaited("y", 30.0)
+
+
+def test_models_that_are_awaited_are_bounded_the_oldest_is_forgotten():
+    fleet = Fleet()
+    for number in range(MAX_GONE_MODELS + 2):
+        fleet.replace([facts(A, models=(str(number),))], 1.0)
+    assert not fleet.is_awaited("0", 1.0)
+    assert all(fleet.is_awaited(str(number), 1.0) for number in range(1, MAX_GONE_MODELS + 1))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from router.placement.ledger import Ledger, Phase, RankTotals, Reservation
+from router.placement.ledger import Ledger, RankTotals
+from router.placement.reservation import Phase, Reservation
 from wire.ids import RequestId, Target, WorkerId
 
 RANK = Target(WorkerId("a"), 0)
@@ -77,6 +78,16 @@ def test_a_rank_works_on_one_prefill_at_a_time_in_order(ledger):
     assert ledger.totals(RANK, 3.0).waiting_s == 8.0
     ledger.release("r1", 3.0)
     assert ledger.totals(RANK, 3.0).waiting_s == 7.0
+
+
+def test_the_end_of_a_request_that_generates_leaves_the_seconds_ahead_as_they_are(ledger):
+    ledger.reserve(reservation("generates"))
+    ledger.start_decode("generates", 0.0)
+    ledger.reserve(reservation("waits"))
+    assert ledger.totals(RANK, 4.0).waiting_s == 6.0
+    ledger.release("generates", 4.0)
+    assert ledger.totals(RANK, 4.0).waiting_s == ledger.waiting_s(RANK, 4.0) == 6.0
+    ledger.check_invariants()
 
 
 def test_the_first_token_releases_the_prefill_part_and_starts_the_decode_part(ledger):

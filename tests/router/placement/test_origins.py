@@ -3,8 +3,9 @@
 import pytest
 
 from router.placement.homes import Homes
-from router.placement.ledger import Ledger, Reservation
+from router.placement.ledger import Ledger
 from router.placement.origins import PARTIAL_TTL_S, LedgerPartial, RankPartial, Stamp
+from router.placement.reservation import Reservation
 from router.placement.stimuli import HomeTold, PartialTold
 from wire.ids import Target, WorkerId
 

@@ -71,11 +71,18 @@ def test_a_pin_whose_rank_is_gone_is_refused_and_stays_refused_when_the_rank_ret
     assert isinstance(pinned.arrive("r3", 2.0), Place)
 
 
-@pytest.mark.parametrize("state", [{"healthy": False}, {"draining": True}])
-def test_a_pin_whose_rank_takes_nothing_now_is_refused_for_now(pinned, ranks, facts, state):
+@pytest.mark.parametrize(
+    ("state", "reason"),
+    [
+        ({"healthy": False}, RejectReason.PINNED_ELSEWHERE),
+        ({"draining": True}, RejectReason.PINNED_DRAINING),
+        ({"draining": True, "healthy": False}, RejectReason.PINNED_DRAINING),
+    ],
+)
+def test_a_pin_whose_rank_takes_nothing_now_is_refused_for_now(pinned, ranks, facts, state, reason):
     changed = tuple(facts(rank, **(state if rank == ranks[2] else {})) for rank in ranks)
     pinned.placer.handle(FleetChanged(now_s=1.0, ranks=changed))
-    assert pinned.arrive("r1", 1.0, pin="resp_1").reason is RejectReason.PINNED_ELSEWHERE
+    assert pinned.arrive("r1", 1.0, pin="resp_1").reason is reason
     pinned.fleet(ranks, 2.0)
     assert pinned.arrive("r2", 2.0, pin="resp_1").target == ranks[2]
 

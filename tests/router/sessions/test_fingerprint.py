@@ -4,6 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.sessions.fingerprint import MIN_PROMPT_TOKENS, Fingerprints
+from wire.block_hash import block_hashes
 
 LONG = MIN_PROMPT_TOKENS
 
@@ -61,3 +62,25 @@ def test_what_is_remembered_is_bounded(chains):
     for chain in chains:
         assert known.identify(chain, LONG)
         assert len(known) <= 8
+
+
+@given(prompts=st.lists(st.lists(st.integers(0, 1), min_size=1, max_size=40), max_size=40))
+def test_the_conversation_is_the_one_that_a_look_at_every_block_finds(prompts):
+    known, ends, nexts = Fingerprints(), {}, {}
+    for tokens in prompts:
+        hashes = block_hashes(tokens, 1, 7)
+        place = next((at for at in reversed(range(len(hashes))) if hashes[at] in ends), None)
+        if (
+            place is not None
+            and place + 1 < len(hashes)
+            and nexts.get(hashes[place], hashes[place + 1]) != hashes[place + 1]
+        ):
+            place = None
+        session = f"chain-{hashes[-1]:016x}" if place is None else ends[hashes[place]]
+        assert known.find(hashes, LONG) == session == known.identify(hashes, LONG)
+        if place is not None and place + 1 < len(hashes):
+            nexts[hashes[place]] = hashes[place + 1]
+        for block in hashes[-2:]:
+            if ends.get(block) != session:
+                nexts.pop(block, None)
+            ends[block] = session
