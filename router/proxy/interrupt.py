@@ -19,7 +19,7 @@ class Interruption(StrEnum):
     """Why an exchange was stopped from outside."""
 
     CLIENT_GONE = "client_gone"
-    #: It took nothing of its answer for too long: no fault of the worker, which is not read from meanwhile.
+    #: It took nothing at all of its answer for too long: no fault of the worker, which is not read from meanwhile.
     CLIENT_STALLED = "client_stalled"
     TIMED_OUT = "timed_out"
     #: It never paused for too long, and yet did not end.
@@ -50,6 +50,8 @@ class ExchangeWatch:
         self._limit_s = math.inf
         self._whole_until_s = math.inf
         self._touched_s = 0.0
+        #: What the client had not taken when it was last looked at while it was full.
+        self._unsent_bytes = -1
         #: Set once, by the first thing that strikes.
         self.cause: Interruption | None = None
 
@@ -93,18 +95,34 @@ class ExchangeWatch:
 
     def look(self, now_s: float) -> None:
         """See `Limited`."""
-        phase_until_s = self._touched_s + self._limit_s
-        if now_s + TICK_S >= self._whole_until_s:
+        now_s += TICK_S
+        if now_s >= self._whole_until_s:
             self._strike(Interruption.TOO_LONG)
-        elif now_s + TICK_S >= phase_until_s:
-            self._strike(Interruption.CLIENT_STALLED if self._client.is_full else Interruption.TIMED_OUT)
-        self.due_s = math.inf if self.cause is not None else min(self._whole_until_s, phase_until_s)
+        elif now_s >= self._touched_s + self._limit_s:
+            self._end_phase()
+        self.due_s = math.inf if self.cause is not None else self._find_due_s()
+
+    def _end_phase(self) -> None:
+        if not self._client.is_full:
+            self._strike(Interruption.TIMED_OUT)
+        elif self._has_taken():
+            self.touch()
+        else:
+            self._strike(Interruption.CLIENT_STALLED)
+
+    def _has_taken(self) -> bool:
+        """Whether a client that is full took something since it was last asked; the first time that is believed."""
+        before, self._unsent_bytes = self._unsent_bytes, self._client.count_unsent()
+        return self._unsent_bytes != before
 
     def postpone(self, by_s: float, now_s: float) -> None:
         """See `Limited`."""
         self._touched_s = min(self._touched_s + by_s, now_s)
         self._whole_until_s += by_s
-        self.due_s = min(self._whole_until_s, self._touched_s + self._limit_s)
+        self.due_s = self._find_due_s()
+
+    def _find_due_s(self) -> float:
+        return min(self._whole_until_s, self._touched_s + self._limit_s)
 
     def _lose_client(self) -> None:
         self._strike(Interruption.CLIENT_GONE)
