@@ -234,17 +234,14 @@ class Ledger:
         own_s = 0.0 if account is None else account.waiting_s(now_s)
         return _add_waits_s(own_s, target, self._words.values(), now_s) if self._words else own_s
 
-    def idle_at_s(self, target: Target) -> float | None:
-        """The earliest that the work ahead on a rank can be done; None where there is none."""
+    def find_wait(self, target: Target) -> tuple[tuple[float, ...], tuple[tuple[float, float], ...]]:
+        """What `waiting_s` follows from at any time, as in `router.policy.native.Wait`: `own` and `told`."""
         account = self._accounts.get(target)
-        ends = []
+        own: tuple[float, ...] = ()
         if account is not None and account.prefilling:
-            ends.append(account.settled_at_s + account.remaining_s)
-        for word in self._words.values():
-            partial = word.ranks.get(target)
-            if partial is not None and partial.waiting_s > 0:
-                ends.append(word.told_at_s + partial.waiting_s)
-        return max(ends, default=None)
+            own = account.settled_at_s, account.remaining_s, account.estimated_s * OVERDUE_RATIO
+        partials = [(word.ranks.get(target), word.told_at_s) for word in self._words.values()]
+        return own, tuple([(told.waiting_s, at_s) for told, at_s in partials if told is not None])
 
     def accept(self, partial: LedgerPartial, now_s: float) -> frozenset[Target] | None:
         """What another router has placed replaces what it told before; None where the word is old.

@@ -30,7 +30,6 @@ from router.placement.question import MAX_TOKENS, Inquiry, Question
 from router.placement.reservation import Reservation, StepParts
 from router.placement.settings import PlacerSettings, StimulusCounts
 from router.placement.shadow import Shadow
-from router.placement.shortlist import BoundedPolicy
 from router.placement.stimuli import (
     FirstToken,
     FleetChanged,
@@ -44,6 +43,7 @@ from router.placement.stimuli import (
 )
 from router.placement.tell import tell_choice, tell_refusal
 from router.policy.base import Policy
+from router.policy.cache_affinity import CacheAffinity
 from router.policy.prefill import prefill_s
 from wire.ids import SessionId, Target
 
@@ -93,14 +93,14 @@ class Placer:
             judge = Shadow(asked.whole, self.decisions.audit, self._settings.shadow_timer)
         following = Following(policy, shadow)
         self._chooser, self._shadow, self._following = chooser, judge, following
-        self._bounded = policy if isinstance(policy, BoundedPolicy) else None
+        self._weights = policy.weights if isinstance(policy, CacheAffinity) else None
         self._costs = policy.coefficients
         self._books.change_policy(policy.coefficients)
 
     def _ask_with(self, policy: Policy, *, is_exhaustive: bool) -> JointChooser:
-        standings, seed, few = self._books.standings, self._seed, self._settings.few_ranks
-        whole = Chooser(policy, standings, seed=seed, is_exhaustive=is_exhaustive, few_ranks=few)
-        return JointChooser(whole, standings, self.fleet, seed=seed, few_ranks=None if is_exhaustive else few)
+        standings, seed = self._books.standings, self._seed
+        whole = Chooser(policy, standings, seed=seed, is_exhaustive=is_exhaustive)
+        return JointChooser(whole, standings, self.fleet, seed=seed, is_exhaustive=is_exhaustive)
 
     @property
     def policy(self) -> Policy:
@@ -304,8 +304,8 @@ class Placer:
         if cached_tokens is None:
             return
         added_s = None
-        if self._bounded is not None:
-            weight = self._bounded.reuse_weight + running.served_beside * self._bounded.stall_weight
+        if self._weights is not None:
+            weight = self._weights.reuse + running.served_beside * self._weights.stall
             added_s = weight * running.prefill_ratio * self._find_added_prefill_s(running, cached_tokens)
         self.decisions.record_cached(running.request_id, cached_tokens, added_s)
 
