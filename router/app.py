@@ -55,6 +55,7 @@ from router.proxy.call import Scope
 from router.proxy.legs.pair import PhaseLimits
 from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.legs.retries import RetryLimits
+from router.proxy.lookout import Lookout
 from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import Answer, HotRoutes
@@ -99,6 +100,7 @@ class Router:
         self._upstream = _LateUpstream()
         self._sending = _make_sending(config)
         self._worker_tls = worker_tls
+        self._lookout = Lookout()
         self.control: FastAPI = build_control_app(
             fleet=self.fleet,
             placer=self.placer,
@@ -203,6 +205,7 @@ class Router:
             metrics=self.metrics,
             limits=limits,
             sending=self._sending,
+            lookout=self._lookout,
             clock=self._clock,
             agreement=self.agreement,
             tracing=self._tracing,
@@ -236,7 +239,7 @@ class Router:
             _log.warning("native_module_missing effect='index, hashes and prices of ranks run in Python, slowly'")
         self._loop = asyncio.get_running_loop()
         self.events.start()
-        upstream = PooledUpstream(connect_s=self.config.timeouts.connect_s, tls=self._worker_tls)
+        upstream = PooledUpstream(connect_s=self.config.timeouts.connect_s, lookout=self._lookout, tls=self._worker_tls)
         self._upstream.inner = upstream
         try:
             await self.fleet.start()
