@@ -150,8 +150,7 @@ class LiveSessions:
             self._remove(session)
 
     def _renew(self, session: SessionId, live: LiveSession, now_s: float) -> None:
-        if now_s > live.last_used_s:
-            live.last_used_s = now_s
+        live.last_used_s = max(live.last_used_s, now_s)
         self._sessions.move_to_end(session)
 
     def _remove(self, session: SessionId) -> None:
