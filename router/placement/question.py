@@ -14,7 +14,7 @@ from router.placement.paces import Paces
 from router.placement.residency import Expected
 from router.placement.standings import Pool, Standings
 from router.placement.stimuli import RequestArrived
-from router.placement.views import NO_OVERLAP, Overlap, ViewNote, bound_overlap
+from router.placement.views import NO_OVERLAP, Overlap, bound_overlap
 from router.policy.base import HotHead, PlacementQuery, RankView
 from wire.ids import Target
 
@@ -68,11 +68,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def view(self, standings: Standings, target: Target) -> RankView:
         """A rank as the policy sees it for this request."""
-        return self.note(standings, target).view()
-
-    def note(self, standings: Standings, target: Target) -> ViewNote:
-        """The same, not put together yet."""
-        return standings.note(target, self.find_overlap(target), self.options.get(target, ()))
+        return standings.view(target, self.find_overlap(target), self.options.get(target, ()))
 
     def find_eligible(self) -> list[Target]:
         """Every rank that may be chosen."""
@@ -119,24 +115,27 @@ class Inquiry:
             max_copies: Copies of a hot head beyond which one more earns nothing.
             now_s: When.
         """
-        at_home = home is not None and home.target not in arrival.excluded
-        at_home = at_home and any(home is not None and home.target in pool.targets for pool in pools)
-        lives_there = at_home and live is not None and home is not None and live.target == home.target
+        target = None if home is None else home.target
+        if target is not None and (target in arrival.excluded or not any(target in pool.targets for pool in pools)):
+            target = None
+        lives_there = target is not None and live is not None and live.target == target
         head = None
         if home is None and arrival.session is not None and arrival.chain_hashes:
             head = self._find_head(arrival, max_copies, now_s)
-        joint_tokens = self._outputs.find_joint_tokens(0, arrival.max_output_tokens)
+        joint_tokens = usual_tokens = self._outputs.find_joint_tokens(0)
+        if arrival.max_output_tokens is not None:
+            joint_tokens = self._outputs.find_joint_tokens(0, arrival.max_output_tokens)
         query = PlacementQuery(
             request_id=arrival.request_id,
             prompt_tokens=bound_tokens(arrival.prompt_tokens),
             expected_output_tokens=expected_output_tokens(arrival.max_output_tokens, self._outputs),
             session=arrival.session,
-            home=home.target if home is not None and at_home else None,
+            home=target,
             home_tokens=live.tokens if lives_there and live is not None else 0,
             pauses_at_home=lives_there and live is not None and live.is_paused,
             mean_live_sessions=mean_live_sessions,
             joint_output_tokens=joint_tokens,
-            joint_ratio=joint_tokens / self._outputs.find_joint_tokens(0),
+            joint_ratio=joint_tokens / usual_tokens,
             return_rate_per_s=return_rate_per_s,
             request_work_s=request_work_s,
             head=head,
