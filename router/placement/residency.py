@@ -156,8 +156,8 @@ class PredictedResidency:
 
     def __init__(self, *, ttl_s: float, grace_s: float, max_predictions: int) -> None:
         self._predictions: OrderedDict[RequestId, _Prediction] = OrderedDict()
-        #: By tokens of a block, then by place, then by the hash there. Most predictions share only the start of a prompt
-        #: with others: beyond, each stands for its place itself.
+        #: By tokens of a block, by place and by the hash there. Most predictions share only the start of a prompt with
+        #: others: beyond, each stands for its place itself.
         self._places: dict[int, list[dict[int, _Prediction | _Place]]] = {}
         #: Those whose first token came, with their end, the earliest first; the others end in the order they came in.
         self._confirmed: deque[tuple[float, RequestId]] = deque()
