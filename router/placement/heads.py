@@ -8,7 +8,7 @@ import math
 from collections import OrderedDict
 from collections.abc import Sequence
 
-from router.placement.places import find_places
+from router.placement.places import note
 
 #: Seconds after which a session that began counts 1/e.
 MEMORY_S = 60.0
@@ -29,7 +29,7 @@ class HotHeads:
 
     def record(self, chain_hashes: Sequence[int], now_s: float) -> None:
         """A session began with this prompt."""
-        for _, chain_hash in find_places(chain_hashes):
+        for chain_hash in note(chain_hashes):
             count = self._find_count(chain_hash, now_s) + 1.0
             self._counts.pop(chain_hash, None)
             self._counts[chain_hash] = count, now_s
@@ -39,11 +39,11 @@ class HotHeads:
     def find(self, chain_hashes: Sequence[int], block_tokens: int, now_s: float) -> tuple[int, float] | None:
         """Tokens of the prompt's hot head and sessions a second that begin with it; None where it has none."""
         found = None
-        for blocks, chain_hash in find_places(chain_hashes):
+        for place, chain_hash in enumerate(note(chain_hashes)):
             count = self._find_count(chain_hash, now_s)
             if count < MIN_SESSIONS:
                 break
-            found = blocks * block_tokens, count / MEMORY_S
+            found = (block_tokens << place), count / MEMORY_S
         return found
 
     def _find_count(self, chain_hash: int, now_s: float) -> float:

@@ -226,6 +226,17 @@ class Ledger:
         own = _NOTHING if account is None else account.totals(now_s)
         return _add_words(own, target, self._words.values(), now_s) if self._words else own
 
+    def find_decoding(self, target: Target) -> tuple[int, int]:
+        """Of these, the requests that generate on a rank, and the tokens they attend to."""
+        account = self._accounts.get(target)
+        requests, context_tokens = (0, 0) if account is None else (len(account.decoding), account.context_tokens)
+        for word in self._words.values():
+            partial = word.ranks.get(target)
+            if partial is not None:
+                requests += partial.decoding_requests
+                context_tokens += partial.context_tokens
+        return requests, context_tokens
+
     def find_busy(self, requests: int) -> frozenset[Target]:
         """Ranks that have so many open requests of this router, or more. Cost: one look at each rank that has any."""
         accounts = self._accounts.items()

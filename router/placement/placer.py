@@ -240,7 +240,7 @@ class Placer:
         books.standings.touch(target)
         running.first_token_at_s = now_s
         if self._settings.learn_pace:
-            running.first_step = self._predict_step(target, now_s)
+            running.first_step = self._predict_step(target)
             record_prefill(books.paces, running, cached_tokens=token.cached_tokens, now_s=now_s, costs=self._costs)
         self.residency.confirm(request_id, now_s)
         self.decisions.record_first_token(request_id, max(0.0, now_s - running.reserved_at_s))
@@ -258,10 +258,10 @@ class Placer:
         if running is not None:
             self._record_cached(running, end.cached_tokens)
 
-    def _predict_step(self, target: Target, now_s: float) -> StepParts:
+    def _predict_step(self, target: Target) -> StepParts:
         rank = self.fleet.find(target)
         capacity_tokens = None if rank is None else rank.find_capacity_tokens()
-        return predict_step(self.ledger.totals(target, now_s), capacity_tokens, self._costs)
+        return predict_step(*self.ledger.find_decoding(target), capacity_tokens, self._costs)
 
     def _progress(self, progress: OutputProgressed, _now_s: float) -> None:
         running = self.ledger.record_output(progress.request_id, min(progress.output_tokens, MAX_TOKENS))
@@ -273,7 +273,7 @@ class Placer:
     def _end(self, end: RequestEnded, now_s: float) -> None:
         request_id, output_tokens = end.request_id, end.output_tokens
         running = self.ledger.find(request_id)
-        last_step = None if running is None else self._find_last_step(running, now_s)
+        last_step = None if running is None else self._find_last_step(running)
         if running is None or self.ledger.release(request_id, now_s) is None:
             self.ignored.late += 1
             return
@@ -285,11 +285,11 @@ class Placer:
         if last_step is not None:
             record_decode(self._books.paces, running, last_step=last_step, output_tokens=output_tokens, now_s=now_s)
 
-    def _find_last_step(self, running: Reservation, now_s: float) -> StepParts | None:
+    def _find_last_step(self, running: Reservation) -> StepParts | None:
         """A step on the rank while the request still is there; None where nothing is learned of it."""
         if running.first_token_at_s is None or not self._settings.learn_pace:
             return None
-        return self._predict_step(running.target, now_s)
+        return self._predict_step(running.target)
 
     def _close(self, running: Reservation, outcome: Outcome, now_s: float) -> None:
         """The load is off: settles or withdraws what rested on the request."""

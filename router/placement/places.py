@@ -5,6 +5,6 @@ from collections.abc import Sequence
 _POWERS = tuple(1 << power for power in range(64))
 
 
-def find_places(chain_hashes: Sequence[int]) -> list[tuple[int, int]]:
-    """Numbers of blocks at which one prompt is noted, with the hash there."""
-    return [(blocks, chain_hashes[blocks - 1]) for blocks in _POWERS[: len(chain_hashes).bit_length()]]
+def note(chain_hashes: Sequence[int]) -> list[int]:
+    """The hashes there: the one at place `n` stands for the first `2 ** n` blocks."""
+    return [chain_hashes[blocks - 1] for blocks in _POWERS[: len(chain_hashes).bit_length()]]
