@@ -24,6 +24,11 @@ MAX_TOKENS = 100_000_000
 MAX_HOLDERS = 16
 
 
+def may_choose(target: Target, pools: Sequence[Pool], excluded: frozenset[Target]) -> bool:
+    """Whether a rank of some pools may be chosen."""
+    return target not in excluded and any(target in pool.targets for pool in pools)
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What is to be decided, and by which figures."""
 
@@ -47,7 +52,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def allows(self, target: Target | None) -> bool:
         """Whether a rank may be chosen."""
-        return target not in self.excluded and any(target in pool.targets for pool in self.pools)
+        return target is not None and may_choose(target, self.pools, self.excluded)
 
     def find_overlap(self, target: Target) -> Overlap:
         """What lies on a rank."""
@@ -115,16 +120,12 @@ class Inquiry:
             max_copies: Copies of a hot head beyond which one more earns nothing.
             now_s: When.
         """
-        target = None if home is None else home.target
-        if target is not None and (target in arrival.excluded or not any(target in pool.targets for pool in pools)):
-            target = None
+        target = None if home is None or not may_choose(home.target, pools, arrival.excluded) else home.target
         lives_there = target is not None and live is not None and live.target == target
         head = None
         if home is None and arrival.session is not None and arrival.chain_hashes:
             head = self._find_head(arrival, max_copies, now_s)
-        joint_tokens = usual_tokens = self._outputs.find_joint_tokens(0)
-        if arrival.max_output_tokens is not None:
-            joint_tokens = self._outputs.find_joint_tokens(0, arrival.max_output_tokens)
+        joint_tokens, joint_ratio = find_joint(arrival.max_output_tokens, self._outputs)
         query = PlacementQuery(
             request_id=arrival.request_id,
             prompt_tokens=bound_tokens(arrival.prompt_tokens),
@@ -135,7 +136,7 @@ class Inquiry:
             pauses_at_home=lives_there and live is not None and live.is_paused,
             mean_live_sessions=mean_live_sessions,
             joint_output_tokens=joint_tokens,
-            joint_ratio=joint_tokens / usual_tokens,
+            joint_ratio=joint_ratio,
             return_rate_per_s=return_rate_per_s,
             request_work_s=request_work_s,
             head=head,
@@ -176,6 +177,15 @@ def expected_output_tokens(max_output_tokens: int | None, outputs: OutputLengths
     """Output to plan for: what answers have been of late, within what the client allows."""
     expected = outputs.expected_tokens
     return expected if max_output_tokens is None else min(bound_tokens(max_output_tokens), expected)
+
+
+def find_joint(max_output_tokens: int | None, outputs: OutputLengths) -> tuple[int, float]:
+    """Tokens that it has in common with another one that begins, and their share of those without a limit."""
+    usual = outputs.find_joint_tokens(0)
+    if max_output_tokens is None:
+        return usual, 1.0
+    joint = outputs.find_joint_tokens(0, max_output_tokens)
+    return joint, joint / usual
 
 
 def bound_tokens(count: int) -> int:
