@@ -172,7 +172,7 @@ class Books:
             case TargetJudged():
                 if told.target not in self.fleet:
                     return False
-                self.breakers.judge(told.target, told.verdict, now_s, told.retry_after_s)
+                self.breakers.judge(told.target, told.verdict, now_s, told.retry_after_s, told.cause)
             case WorkerProbed():
                 self.breakers.probe(told.worker, now_s)
             case StateKept():

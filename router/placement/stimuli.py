@@ -4,7 +4,7 @@ from enum import StrEnum
 
 import msgspec
 
-from router.fleet.breaker import Verdict
+from router.fleet.breaker import Cause, Verdict
 from router.fleet.rank import RankFacts
 from router.fleet.tiers import ReuseOption
 from router.placement.origins import HomeRecord, LedgerPartial
@@ -81,6 +81,8 @@ class RequestArrived(msgspec.Struct, frozen=True, kw_only=True):
     takes_pair: bool = True
     #: Rank that has prefilled it already, so that only one to generate is wanted; None before.
     prefilled_by: Target | None = None
+    #: What its failures are counted as; None while no rank failed any request of late.
+    cause: Cause | None = None
 
 
 class FirstToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +132,8 @@ class TargetJudged(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     #: How long an engine with a full queue wants to be left alone; None where it does not say.
     retry_after_s: float | None = None
+    #: Whose request it was; None where no request can have brought it about.
+    cause: Cause | None = None
 
 
 class WorkerProbed(msgspec.Struct, frozen=True, kw_only=True):

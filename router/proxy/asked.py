@@ -10,6 +10,7 @@ import msgspec
 
 from router.access.tenants import scope_name
 from router.errors import RequestError
+from router.fleet.breaker import Cause
 from router.placement.instructions import RejectReason
 from router.placement.stimuli import RequestArrived
 from router.prompt import PreparedPrompt, PromptInput
@@ -54,6 +55,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = ""
     #: How its body was made a chat; None where it was one, or is not converted.
     conversion: str | None = None
+    #: Its body, by which it is known where it goes on with no conversation.
+    data: bytes = b""
+
+    @property
+    def cause(self) -> Cause:
+        """What its failures are counted as."""
+        return Cause(self.tenant, hash(self.data) if self.session is None else self.session)
 
 
 def check_model(parts: ProxyParts, model: str | None, *, is_needed: bool = True) -> None:
@@ -117,6 +125,7 @@ async def prepare(
         is_stream=body.stream,
         tenant=tenant,
         conversion=conversion if prompt.uncredited is None else None,
+        data=body.data,
     )
 
 
@@ -180,4 +189,5 @@ def arrive(
         options=options,
         pin=asked.pin,
         takes_pair=asked.takes_pair,
+        cause=asked.cause if parts.placer.breakers else None,
     )

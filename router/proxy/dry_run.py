@@ -22,10 +22,11 @@ from router.proxy.api import PATHS, SHAPES, Api
 from router.proxy.asked import arrive, check_model, prepare
 from router.proxy.body import RequestBody, decode_members
 from router.proxy.bounds import check_bounds
-from router.proxy.call import Scope, read_limited, read_request_id
+from router.proxy.call import Scope, read_request_id
 from router.proxy.client import Client, ClientGoneError
 from router.proxy.headers import Headers
 from router.proxy.ports import ProxyParts
+from router.proxy.received import read_limited
 from wire.ids import RequestId, SessionId, Target, WorkerId
 
 _log = logging.getLogger("dovecote.proxy")

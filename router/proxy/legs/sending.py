@@ -108,7 +108,7 @@ class Sending:
 
     def _exclude(self, target: Target) -> None:
         self.call.count_upstream(UpstreamUnreachableError.code, target)
-        self.call.tell_verdict(Verdict.FAILED, target=target)
+        self.call.tell_verdict(Verdict.FAILED, target=target, is_unreached=True)
         self.attempt.exclude_worker(target)
 
     async def _send(self, place: Place) -> Exchange:
