@@ -59,11 +59,14 @@ def find_eligible(
     Full ones, and those on which it failed already, only where there is no other. Every policy and every explicit
     choice gets its ranks here.
     """
-    at_limit = _find_at_limit(settings, books, now_s) - arrival.excluded
-    breakers = books.breakers
-    barred, doubted = breakers.find_barred(now_s), breakers.find_doubted(now_s)
-    avoided = breakers.find_avoided(arrival.cause, now_s)
+    at_limit = barred = avoided = doubted = _NONE
     withheld: dict[Target, int] = {}
+    breakers = books.breakers
+    if settings.limits or settings.requests_per_rank is not None:
+        at_limit = _find_at_limit(settings, books, now_s) - arrival.excluded
+    if breakers:
+        barred, doubted = breakers.find_barred(now_s), breakers.find_doubted(now_s)
+        avoided = breakers.find_avoided(arrival.cause, now_s)
     if doubted:
         withheld = {target: tokens for target, tokens in arrival.overlaps.items() if target in doubted}
         arrival = _without_credit(arrival, doubted)

@@ -30,7 +30,6 @@ from router.placement.question import MAX_TOKENS, Inquiry, Question
 from router.placement.reservation import Reservation, StepParts
 from router.placement.settings import PlacerSettings, StimulusCounts
 from router.placement.shadow import Shadow
-from router.placement.shortlist import BoundedPolicy
 from router.placement.stimuli import (
     FirstToken,
     FleetChanged,
@@ -44,6 +43,7 @@ from router.placement.stimuli import (
 )
 from router.placement.tell import tell_choice, tell_refusal
 from router.policy.base import Policy
+from router.policy.cache_affinity import CacheAffinity
 from router.policy.prefill import prefill_s
 from wire.ids import SessionId, Target
 
@@ -93,14 +93,14 @@ class Placer:
             judge = Shadow(asked.whole, self.decisions.audit, self._settings.shadow_timer)
         following = Following(policy, shadow)
         self._chooser, self._shadow, self._following = chooser, judge, following
-        self._bounded = policy if isinstance(policy, BoundedPolicy) else None
+        self._weights = policy.weights if isinstance(policy, CacheAffinity) else None
         self._costs = policy.coefficients
         self._books.change_policy(policy.coefficients)
 
     def _ask_with(self, policy: Policy, *, is_exhaustive: bool) -> JointChooser:
-        standings, seed, few = self._books.standings, self._seed, self._settings.few_ranks
-        whole = Chooser(policy, standings, seed=seed, is_exhaustive=is_exhaustive, few_ranks=few)
-        return JointChooser(whole, standings, self.fleet, seed=seed, few_ranks=None if is_exhaustive else few)
+        standings, seed = self._books.standings, self._seed
+        whole = Chooser(policy, standings, seed=seed, is_exhaustive=is_exhaustive)
+        return JointChooser(whole, standings, self.fleet, seed=seed, is_exhaustive=is_exhaustive)
 
     @property
     def policy(self) -> Policy:
@@ -233,7 +233,7 @@ class Placer:
         books.standings.touch(target)
         running.first_token_at_s = now_s
         if self._settings.learn_pace:
-            running.first_step = self._predict_step(target, now_s)
+            running.first_step = self._predict_step(target)
             record_prefill(books.paces, running, cached_tokens=token.cached_tokens, now_s=now_s, costs=self._costs)
         self.residency.confirm(request_id, now_s)
         self.decisions.record_first_token(request_id, max(0.0, now_s - running.reserved_at_s))
@@ -251,10 +251,10 @@ class Placer:
         if running is not None:
             self._record_cached(running, end.cached_tokens)
 
-    def _predict_step(self, target: Target, now_s: float) -> StepParts:
+    def _predict_step(self, target: Target) -> StepParts:
         rank = self.fleet.find(target)
         capacity_tokens = None if rank is None else rank.find_capacity_tokens()
-        return predict_step(self.ledger.totals(target, now_s), capacity_tokens, self._costs)
+        return predict_step(*self.ledger.find_decoding(target), capacity_tokens, self._costs)
 
     def _progress(self, progress: OutputProgressed, _now_s: float) -> None:
         running = self.ledger.record_output(progress.request_id, min(progress.output_tokens, MAX_TOKENS))
@@ -266,7 +266,7 @@ class Placer:
     def _end(self, end: RequestEnded, now_s: float) -> None:
         request_id, output_tokens = end.request_id, end.output_tokens
         running = self.ledger.find(request_id)
-        last_step = None if running is None else self._find_last_step(running, now_s)
+        last_step = None if running is None else self._find_last_step(running)
         if running is None or self.ledger.release(request_id, now_s) is None:
             self.ignored.late += 1
             return
@@ -278,11 +278,11 @@ class Placer:
         if last_step is not None:
             record_decode(self._books.paces, running, last_step=last_step, output_tokens=output_tokens, now_s=now_s)
 
-    def _find_last_step(self, running: Reservation, now_s: float) -> StepParts | None:
+    def _find_last_step(self, running: Reservation) -> StepParts | None:
         """A step on the rank while the request still is there; None where nothing is learned of it."""
         if running.first_token_at_s is None or not self._settings.learn_pace:
             return None
-        return self._predict_step(running.target, now_s)
+        return self._predict_step(running.target)
 
     def _close(self, running: Reservation, outcome: Outcome, now_s: float) -> None:
         """The load is off: settles or withdraws what rested on the request."""
@@ -304,8 +304,8 @@ class Placer:
         if cached_tokens is None:
             return
         added_s = None
-        if self._bounded is not None:
-            weight = self._bounded.reuse_weight + running.served_beside * self._bounded.stall_weight
+        if self._weights is not None:
+            weight = self._weights.reuse + running.served_beside * self._weights.stall
             added_s = weight * running.prefill_ratio * self._find_added_prefill_s(running, cached_tokens)
         self.decisions.record_cached(running.request_id, cached_tokens, added_s)
 

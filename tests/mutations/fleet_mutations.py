@@ -216,8 +216,8 @@ FLEET = (
     Mutation(
         "clients that read nothing open the breaker",
         "router/proxy/interrupt.py",
-        "        elif not self._client.is_full:\n            self._strike(",
-        "        elif not self._is_over:\n            self._strike(",
+        "        if not self._client.is_full:\n            self._strike(",
+        "        if not self._is_over:\n            self._strike(",
         ("tests/http/test_breakers.py",),
     ),
     Mutation(

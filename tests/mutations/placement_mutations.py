@@ -8,9 +8,8 @@ LEDGER = ("tests/models/test_placement_model.py", "tests/router/placement/test_l
 TERMS = ("tests/router/policy/test_policy_slow_down.py", "tests/router/policy/test_policy_terms.py")
 EXPECTED = ("tests/router/placement/test_expected_output.py",)
 AUDIT = ("tests/router/placement/test_audit.py",)
-GLANCE = ("tests/router/policy/test_policy_glance.py",)
-SHORTLIST = ("tests/models/test_shortlist_model.py",)
-BOUNDS = ("tests/router/placement/test_shortlist_bounds.py",)
+PRICING = ("tests/models/test_pricing_model.py",)
+NATIVE = ("tests/router/policy/test_policy_native.py",)
 
 PLACEMENT = (
     Mutation(
@@ -19,13 +18,6 @@ PLACEMENT = (
         "query.decode_ratio * query.joint_ratio * self",
         "query.decode_ratio * self",
         EXPECTED,
-    ),
-    Mutation(
-        "at a glance a request is slowed beyond its own limit",
-        "router/policy/glance.py",
-        "query.decode_ratio * query.joint_ratio,",
-        "query.decode_ratio,",
-        GLANCE,
     ),
     Mutation(
         "what the context adds to a step is never told apart",
@@ -100,7 +92,7 @@ PLACEMENT = (
     Mutation(
         "a paused session that goes stays in the sums",
         "router/placement/live.py",
-        "        if live.is_paused:\n            self._count_paused(live, -1)\n",
+        "        if live.is_paused:\n            sums.paused -= 1\n            sums.paused_tokens -= live.tokens\n",
         "",
         LIVE,
     ),
@@ -149,8 +141,8 @@ PLACEMENT = (
     Mutation(
         "regret leaves out what a miss holds up",
         "router/placement/placer.py",
-        "self._bounded.reuse_weight + running.served_beside * self._bounded.stall_weight",
-        "self._bounded.reuse_weight",
+        "self._weights.reuse + running.served_beside * self._weights.stall",
+        "self._weights.reuse",
         AUDIT,
     ),
     Mutation(
@@ -163,64 +155,147 @@ PLACEMENT = (
     Mutation(
         "a policy may empty the chooser's own list",
         "router/placement/chooser.py",
-        "query, tuple(found.views), self._seed",
-        "query, found.views, self._seed",
+        "question.query, tuple(views), self._seed",
+        "question.query, views, self._seed",
         ("tests/router/placement/test_bad_input.py",),
     ),
     Mutation(
-        "a glance lets more be pushed out than a cache holds",
-        "router/policy/glance.py",
-        "cost_s += token_s * evicted * min(new_tokens - free_tokens, evictable_tokens)",
-        "cost_s += token_s * evicted * (new_tokens - free_tokens)",
-        GLANCE,
+        "a rank that changed is priced as it was",
+        "router/placement/standings.py",
+        "        if pool is not None and pool.table is not None:\n",
+        "        if False:\n",
+        PRICING,
     ),
     Mutation(
-        "a glance counts a prompt that pushes nothing out as if the cache were full",
-        "router/policy/glance.py",
-        "max(0, capacity - rank.resident_tokens) if",
-        "0 if",
-        GLANCE,
+        "a rank that left its pool can still be chosen",
+        "router/placement/standings.py",
+        "            del pool.targets[target]\n            pool.table = None\n",
+        "            del pool.targets[target]\n",
+        PRICING,
     ),
     Mutation(
-        "a glance meets sessions that return in the whole answer",
-        "router/policy/glance.py",
-        "query.decode_ratio * query.joint_output_tokens / 2",
-        "query.decode_ratio * query.joint_output_tokens",
-        GLANCE,
+        "ranks with other tiers are priced as if they had none",
+        "router/placement/pricing.py",
+        "apart = {*question.options}.union",
+        "apart = set().union",
+        PRICING,
     ),
     Mutation(
-        "ranks that would be tied with the best are passed over",
-        "router/placement/shortlist.py",
-        "bound_s = total_s + find_window_s(total_s)",
-        "bound_s = total_s",
-        SHORTLIST,
+        "work of other routers is no wait",
+        "router/placement/ledger.py",
+        "for told, at_s in partials if told is not None",
+        "for told, at_s in ()",
+        PRICING,
     ),
     Mutation(
-        "of what is expected elsewhere nothing can keep a rank in question",
-        "router/placement/question.py",
-        "return max(most, tokens)",
+        "a home counts as the only choice, whatever is expected elsewhere",
+        "router/placement/pricing.py",
+        "{**question.expected.find_most(2), home: question.expected.find(home)}",
+        "{home: question.expected.find(home)}",
+        PRICING,
+    ),
+)
+
+PRICER = "router/policy/pricing/pricer.cpp"
+TERMS_CODE = "router/policy/pricing/terms.cpp"
+
+NATIVE_PRICING = (
+    Mutation(
+        "native: a request is slowed beyond its own limit",
+        TERMS_CODE,
+        "return query_.decode_ratio * query_.joint_ratio * (",
+        "return query_.decode_ratio * (",
+        NATIVE,
+    ),
+    Mutation(
+        "native: more is pushed out than a cache holds",
+        TERMS_CODE,
+        "least(most<Count>(0, added - free), rank.capacity_tokens)",
+        "most<Count>(0, added - free)",
+        NATIVE,
+    ),
+    Mutation(
+        "native: sessions that return meet the whole answer",
+        TERMS_CODE,
+        "* generating_s)) / 2.0;",
+        "* generating_s));",
+        NATIVE,
+    ),
+    Mutation(
+        "native: a product is taken in another order",
+        TERMS_CODE,
+        "pair_s * static_cast<double>(query_.prompt_tokens) / 2.0",
+        "pair_s * (static_cast<double>(query_.prompt_tokens) / 2.0) * 1.0000000000000002",
+        NATIVE,
+    ),
+    Mutation(
+        "native: costs are summed one after the other",
+        "router/policy/pricing/arithmetic.hpp",
+        "if (low != 0.0) partials_[kept++] = low;",
+        "",
+        NATIVE,
+    ),
+    Mutation(
+        "native: half-way between two sums the rest does not decide",
+        "router/policy/pricing/arithmetic.hpp",
+        "if (twice == away - high) high = away;",
+        "",
+        NATIVE,
+    ),
+    Mutation(
+        "native: a report of others counts for ever",
+        TERMS_CODE,
+        "return age_s > counts_for_s ? 0.0 : most",
         "return most",
-        BOUNDS,
+        PRICING,
     ),
     Mutation(
-        "an order serves queries that cost less than its own",
-        "router/placement/groups.py",
-        "all(least <= asked <= least * MAX_EXCESS for",
-        "all(asked <= least * MAX_EXCESS for",
-        BOUNDS,
+        "native: a cost that is no number is compared",
+        "router/policy/pricing/market.cpp",
+        "is_broken_ = is_broken_ || !std::isfinite(total_s);",
+        "",
+        NATIVE,
     ),
     Mutation(
-        "of ranks that look alike the first wins the tie",
-        "router/placement/shortlist.py",
-        "        target = pick_hashed(self._query.request_id, members, self._seed)\n",
-        "        target = next(iter(members))\n",
-        SHORTLIST,
+        "native: figures beyond what is exact are reckoned with",
+        "router/policy/pricing/read.cpp",
+        "return read_fields(view, wholes, rank) && fits;",
+        "return read_fields(view, wholes, rank) || true;",
+        NATIVE,
     ),
     Mutation(
-        "regret knows only the ranks that were looked at",
-        "router/placement/decision.py",
-        "if self.sheet is None or added_s <= 0:",
-        "if added_s < 1e9:",
-        (*AUDIT, "tests/router/placement/test_decision.py"),
+        "native: what lay on a rank is remembered",
+        "router/policy/pricing/marks.cpp",
+        "    rank->overlap = {};\n",
+        "",
+        NATIVE,
+    ),
+    Mutation(
+        "native: a home is alone that others are tied with",
+        PRICER,
+        "window_.bound_s(market[0].total_s);",
+        "market[0].total_s;",
+        NATIVE,
+    ),
+    Mutation(
+        "native: a home is alone though others hold as much",
+        PRICER,
+        "pricing.least_s(find_most_elsewhere(question), least",
+        "pricing.least_s(0, least",
+        NATIVE,
+    ),
+    Mutation(
+        "native: of a large fleet only the cheapest is told of",
+        PRICER,
+        "kCheapestTold = 8",
+        "kCheapestTold = 1",
+        NATIVE,
+    ),
+    Mutation(
+        "native: a tie does not go home",
+        PRICER,
+        "return *market.home();\n",
+        "return tied.front();\n",
+        NATIVE,
     ),
 )
