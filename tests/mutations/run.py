@@ -51,7 +51,7 @@ def put_in(folder: Path, mutation: Mutation) -> str:
 
 
 def copy_source(folder: Path) -> None:
-    """What git knows or could, and the native module."""
+    """What git knows or could, and the native modules."""
     listed = subprocess.run(
         ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
         cwd=ROOT,
@@ -62,9 +62,10 @@ def copy_source(folder: Path) -> None:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
-    spec = find_spec("prefix_index._core")
-    if spec is not None and spec.origin is not None:
-        shutil.copy2(spec.origin, folder / "prefix_index")
+    for name in ("prefix_index._core", "router.prompt._text"):
+        spec = find_spec(name)
+        if spec is not None and spec.origin is not None:
+            shutil.copy2(spec.origin, folder.joinpath(*name.split(".")[:-1]))
 
 
 def run_tests(folder: Path, tests: Iterable[str]) -> int:
