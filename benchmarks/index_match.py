@@ -1,5 +1,6 @@
 """What a match costs: by length of the prompt, by holders, and by changes of the holders along it; and hashing it."""
 
+from array import array
 from collections.abc import Sequence
 from random import Random
 from typing import Any
@@ -9,6 +10,7 @@ from benchmarks.run_facts import SEED
 from benchmarks.timing import repeat_s
 from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
 from prefix_index.native import NativePrefixIndex
+from router.prompt.conversations import TokenRun
 from wire import block_hash
 from wire.events import BlockRemoved
 
@@ -89,3 +91,20 @@ def _time_match(index: NativePrefixIndex, chain: BlockChain, repeats: int, calls
         "us": [1e6 * taken_s for taken_s in whole],
         "us_without_result_dict": [1e6 * taken_s / calls for taken_s in core],
     }
+
+
+def measure_hash(tokens: Sequence[int], repeats: int, count: int = HASH_TOKENS) -> dict[str, Any]:
+    """Chained hashes of a prompt in blocks of 16, in each form that the prompt path has ids in, in milliseconds."""
+    packed = array("I", tokens[: count + 1])
+    listed = list(packed)
+    forms = {
+        "array": lambda: block_hashes(packed, BLOCK_TOKENS, 1),
+        "array_slice": lambda: block_hashes(packed[1:], BLOCK_TOKENS, 1),
+        "list": lambda: block_hashes(listed, BLOCK_TOKENS, 1),
+        "prompt": lambda: TokenRun(packed).hash_blocks(BLOCK_TOKENS, 1),
+    }
+    figures = {
+        name: [1e3 * taken_s for taken_s in repeat_s(call, 3 * repeats, calls=20)] for name, call in forms.items()
+    }
+    base = repeat_s(lambda: block_hash.block_hashes(listed, BLOCK_TOKENS, 1), repeats)
+    return {"tokens": count, "ms": figures, "python_ms": [1e3 * taken_s for taken_s in base]}

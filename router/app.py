@@ -46,7 +46,9 @@ from router.openapi import publish_page
 from router.placement.placer import Placer, PlacerSettings
 from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
+from router.policy.native import pricing_available
 from router.prompt import PromptCatalogue
+from router.prompt.native import text_available
 from router.proxy.admit import Admission
 from router.proxy.asgi import serve_asgi
 from router.proxy.bounds import Bounds
@@ -54,6 +56,7 @@ from router.proxy.call import Scope
 from router.proxy.legs.pair import PhaseLimits
 from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.legs.retries import RetryLimits
+from router.proxy.lookout import Lookout
 from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import Answer, HotRoutes
@@ -98,6 +101,7 @@ class Router:
         self._upstream = _LateUpstream()
         self._sending = _make_sending(config)
         self._worker_tls = worker_tls
+        self._lookout = Lookout()
         self.control: FastAPI = build_control_app(
             fleet=self.fleet,
             placer=self.placer,
@@ -202,6 +206,7 @@ class Router:
             metrics=self.metrics,
             limits=limits,
             sending=self._sending,
+            lookout=self._lookout,
             clock=self._clock,
             agreement=self.agreement,
             tracing=self._tracing,
@@ -231,11 +236,11 @@ class Router:
 
     @asynccontextmanager
     async def _live(self, _app: FastAPI) -> AsyncIterator[None]:
-        if not native_available():
-            _log.warning("native_module_missing effect='index and hashes run in Python, slowly'")
+        if not (native_available() and pricing_available() and text_available()):
+            _log.warning("native_module_missing effect='index, hashes, prices and bodies run in Python, slowly'")
         self._loop = asyncio.get_running_loop()
         self.events.start()
-        upstream = PooledUpstream(connect_s=self.config.timeouts.connect_s, tls=self._worker_tls)
+        upstream = PooledUpstream(connect_s=self.config.timeouts.connect_s, lookout=self._lookout, tls=self._worker_tls)
         self._upstream.inner = upstream
         try:
             await self.fleet.start()

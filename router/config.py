@@ -90,7 +90,8 @@ class TimeoutsConfig(ConfigModel):
     connect_s: Seconds = 5.0
     #: To the first byte of the answer, queueing and prefill included.
     first_byte_s: Seconds = 600.0
-    #: Between two pieces of an answer.
+    #: Between two pieces of an answer, not counting the time in which its client has no room for more. So long a client
+    #: may take nothing at all, too, and 65 s at most.
     idle_s: Seconds = 120.0
     #: From the whole request to the last byte of its answer, however it dribbles.
     request_s: Seconds = 3_600.0

@@ -10,7 +10,7 @@ from enum import StrEnum
 from functools import cache
 
 import msgspec
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import CollectorRegistry, Gauge, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
@@ -18,6 +18,7 @@ from prefix_index.trust import Trust
 from router.collector import PauseLog
 from router.fleet.agreement import Disagreement
 from router.placement.audit import Histogram as Sums
+from router.tally import Count, Counter, Histogram
 from wire.ids import Target, WorkerId
 
 PREFIX = "dovecote_router_"
@@ -103,14 +104,14 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
 class RankMetrics(msgspec.Struct, frozen=True, kw_only=True):
     """Counters of one rank."""
 
-    placements: Counter
-    prompt_tokens: Counter
-    predicted_cached: Counter
-    actual_cached: Counter
+    placements: Count
+    prompt_tokens: Count
+    predicted_cached: Count
+    actual_cached: Count
     #: Prompt tokens of answers whose engine told what it had cached, and answers whose engine did not.
-    counted_prompt: Counter
-    uncounted: Counter
-    hits: Mapping[Tier, Counter]
+    counted_prompt: Count
+    uncounted: Count
+    hits: Mapping[Tier, Count]
 
 
 class RouterMetrics:
@@ -228,13 +229,13 @@ class RouterMetrics:
             counters.hits[tier].inc(tokens)
 
     def _counter(self, name: str, text: str, labels: tuple[str, ...]) -> Counter:
-        counter = Counter(PREFIX + name, text, labels, registry=self.registry)
+        counter = Counter(PREFIX + name, text, labels, self.registry)
         if "worker" in labels:
             self._of_workers.append((counter, labels))
         return counter
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(PREFIX + name, text, buckets=buckets, registry=self.registry)
+        return Histogram(PREFIX + name, text, buckets, self.registry)
 
     def watch_streams(self, read: Callable[[], Iterable[StreamView]]) -> None:
         """Show the event streams; `read` is called at each scrape."""

@@ -3,19 +3,18 @@
 A placement writes into most of them at once, and so does its end. Here stands what goes with what.
 """
 
-import msgspec
-
 from router.config_policy import Coefficients
 from router.fleet.load import OwnLoad
 from router.fleet.rank import RankFacts
 from router.fleet.view import Fleet, ReportedCounts, build_report
-from router.placement.attempt import Attempt, Paces
 from router.placement.breakers import Breakers
 from router.placement.heads import HotHeads
 from router.placement.homes import Homes
-from router.placement.ledger import Ledger, Reservation
+from router.placement.ledger import Ledger
 from router.placement.live import LiveSessions
+from router.placement.paces import Paces
 from router.placement.pins import Pins
+from router.placement.reservation import Reservation
 from router.placement.residency import PredictedResidency
 from router.placement.settings import PlacerSettings
 from router.placement.standings import Standings
@@ -32,26 +31,13 @@ from router.placement.stimuli import (
 )
 from router.placement.views import REPORT_TTL_S
 from router.policy.base import PlacementQuery
-from wire.ids import RequestId, Target
+from wire.ids import SessionId, Target
 
 #: Seconds between two looks at what is over.
 SWEEP_S = 1.0
 
 #: What is only to be remembered.
 Word = TargetJudged | WorkerProbed | StateKept | StateDropped | StateLost | HomeTold | PartialTold
-
-
-class Charge(msgspec.Struct, frozen=True, kw_only=True):
-    """What a placement will take of its rank."""
-
-    #: Seconds of work.
-    work_s: float
-    #: Prompt tokens that need not be computed.
-    cached_tokens: int
-    #: What is remembered of the request.
-    attempt: Attempt
-    #: Prompt tokens that come from another rank into its cache.
-    received_tokens: int = 0
 
 
 class Books:
@@ -84,114 +70,79 @@ class Books:
         self.live.idle_s = costs.live_idle_s
         self.standings.change_policy(costs)
 
-    def charge(self, arrival: RequestArrived, query: PlacementQuery, charge: Charge, now_s: float) -> None:
-        """Everything that a placement leaves behind."""
-        attempt = charge.attempt
-        entry = self._reserve(
-            arrival.request_id,
-            query,
-            charge,
-            output_tokens=query.expected_output_tokens,
-            max_output_tokens=arrival.max_output_tokens,
-            now_s=now_s,
-        )
-        self._fill(entry, arrival, more_tokens=charge.received_tokens + query.expected_output_tokens)
-        if attempt.session is not None:
-            self._remember_session(arrival, query, attempt, now_s)
-
-    def charge_prefill(
-        self, entry: RequestId, arrival: RequestArrived, query: PlacementQuery, charge: Charge, now_s: float
+    def charge(
+        self, arrival: RequestArrived, query: PlacementQuery, entry: Reservation, *, received_tokens: int
     ) -> None:
-        """What the prefill leg of a pair leaves behind: work, and soon the prompt in its rank's cache.
+        """Everything that a placement leaves behind.
 
         Args:
-            entry: Its name in the ledger.
             arrival: The request.
             query: As asked.
-            charge: The leg's.
-            now_s: When.
+            entry: What it takes of its rank.
+            received_tokens: Prompt tokens that come from another rank into its cache.
         """
-        reserved = self._reserve(entry, query, charge, output_tokens=1, max_output_tokens=1, now_s=now_s)
-        self._fill(reserved, arrival, more_tokens=0)
+        self._charge_rank(entry, arrival, more_tokens=received_tokens + query.expected_output_tokens)
+        if entry.session is not None:
+            self._remember_session(entry.session, arrival, query, entry)
 
-    def _reserve(
-        self,
-        entry: RequestId,
-        query: PlacementQuery,
-        charge: Charge,
-        *,
-        output_tokens: int,
-        max_output_tokens: int | None,
-        now_s: float,
-    ) -> Reservation:
-        """Charges the ledger, under the name `entry`."""
-        reservation = Reservation(
-            request_id=entry,
-            target=charge.attempt.target,
-            origin=self._settings.origin,
-            reserved_at_s=now_s,
-            prompt_tokens=query.prompt_tokens,
-            uncached_tokens=query.prompt_tokens - charge.cached_tokens,
-            prefill_s=charge.work_s,
-            remaining_prefill_s=charge.work_s,
-            expected_output_tokens=output_tokens,
-            max_output_tokens=max_output_tokens,
-        )
-        self.ledger.reserve(reservation)
-        return reservation
+    def charge_prefill(self, entry: Reservation, arrival: RequestArrived) -> None:
+        """What the prefill leg of a pair leaves behind: work, and soon the prompt in its rank's cache."""
+        self._charge_rank(entry, arrival, more_tokens=0)
 
-    def _fill(self, reserved: Reservation, arrival: RequestArrived, *, more_tokens: int) -> None:
-        """What is reserved makes its rank work and fills its cache, by `more_tokens` beyond what it computes."""
-        target, now_s = reserved.target, reserved.reserved_at_s
-        new_tokens = reserved.uncached_tokens + more_tokens
-        self._record_work(target, work_s=reserved.prefill_s, new_tokens=new_tokens, now_s=now_s)
-        self.breakers.begin(reserved.request_id, target, now_s)
+    def _charge_rank(self, entry: Reservation, arrival: RequestArrived, *, more_tokens: int) -> None:
+        """It makes its rank work and fills its cache, by `more_tokens` beyond what it computes."""
+        target, now_s = entry.target, entry.reserved_at_s
+        self.ledger.reserve(entry)
+        new_tokens = entry.uncached_tokens + more_tokens
+        self.fleet.recent.record(work_s=entry.prefill_s, new_tokens=new_tokens, now_s=now_s)
+        rank = self.fleet.find(target)
+        if rank is not None:
+            rank.recent.record(work_s=entry.prefill_s, new_tokens=new_tokens, now_s=now_s)
+        self.standings.touch(target)
+        if self.breakers:
+            self.breakers.begin(entry.request_id, target, now_s)
         self.residency.store(arrival.request_id, target, arrival.chain_hashes, arrival.chain_block_tokens, now_s)
 
-    def _record_work(self, target: Target, *, work_s: float, new_tokens: int, now_s: float) -> None:
-        rank = self.fleet.find(target)
-        for recent in (self.fleet.recent, None if rank is None else rank.recent):
-            if recent is not None:
-                recent.record(work_s=work_s, new_tokens=new_tokens, now_s=now_s)
-        self.standings.touch(target)
-
-    def _remember_session(self, arrival: RequestArrived, query: PlacementQuery, attempt: Attempt, now_s: float) -> None:
-        session, target = attempt.session, attempt.target
-        if session is None:
-            return
-        before = self.live.find(session)
-        home = None if query.home is None else self.fleet.find(query.home)
-        if home is not None and before is not None and before.target == query.home:
-            home.ages.record_reused(now_s - before.last_used_s)
-            self.standings.touch(before.target)
+    def _remember_session(
+        self, session: SessionId, arrival: RequestArrived, query: PlacementQuery, entry: Reservation
+    ) -> None:
+        target, now_s = entry.target, entry.reserved_at_s
+        if query.home is None:
+            self.heads.record(arrival.chain_hashes, now_s)
+        else:
+            self._record_return(query.home, session, now_s)
         rank = self.fleet.find(target)
         if rank is not None:
             rank.ages.record_stored()
-        if query.home is None:
-            self.heads.record(arrival.chain_hashes, now_s)
         tokens = query.prompt_tokens + query.expected_output_tokens
-        self.live.store(session, target, tokens, arrival.request_id, now_s)
-        self.homes.propose(session, target, arrival.request_id, now_s)
+        self.live.store(session, target, tokens, entry.request_id, now_s)
+        self.homes.propose(session, target, entry.request_id, now_s)
 
-    def settle(self, attempt: Attempt, now_s: float) -> None:
+    def _record_return(self, home: Target, session: SessionId, now_s: float) -> None:
+        """What a session that comes back left at home was asked for again."""
+        rank, live = self.fleet.find(home), self.live.find(session)
+        if rank is not None and live is not None and live.target == home:
+            rank.ages.record_reused(now_s - live.last_used_s)
+            self.standings.touch(home)
+
+    def settle(self, entry: Reservation, now_s: float) -> None:
         """The request showed a token: its rank is the home, and its prompt lies there."""
-        if attempt.session is not None:
-            self.homes.settle(
-                attempt.session, attempt.target, now_s, prompt_tokens=attempt.prompt_tokens, mark=attempt.mark
-            )
-            self.live.renew(attempt.session, now_s)
+        session = entry.session
+        if session is not None:
+            self.homes.settle(session, entry.target, now_s, prompt_tokens=entry.prompt_tokens, mark=entry.mark)
+            self.live.renew(session, now_s)
 
-    def pause(self, request_id: RequestId, attempt: Attempt, now_s: float) -> None:
+    def pause(self, entry: Reservation, now_s: float) -> None:
         """The request is over: its session pauses."""
-        if attempt.session is not None:
-            self.live.pause(attempt.session, request_id, now_s)
+        if entry.session is not None:
+            self.live.pause(entry.session, entry.request_id, now_s)
 
-    def withdraw(self, request_id: RequestId, attempt: Attempt) -> None:
+    def withdraw(self, entry: Reservation) -> None:
         """The request failed before its first token: nothing rests on it."""
-        self.residency.withdraw(request_id)
-        if attempt.session is not None:
-            self.homes.withdraw(attempt.session, request_id)
-            self.live.withdraw(attempt.session, request_id)
+        self.residency.withdraw(entry.request_id)
+        if entry.session is not None:
+            self.homes.withdraw(entry.session, entry.request_id)
+            self.live.withdraw(entry.session, entry.request_id)
 
     def report(self, report: LoadReported, now_s: float) -> bool:
         """An engine told its load; False where the rank is not of the fleet."""

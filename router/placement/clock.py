@@ -27,6 +27,10 @@ class PlacementClock:
 
     def advance(self, stimulus_s: float) -> float:
         """Placement's time at a stimulus."""
+        if self._last_s is not None and 0.0 < stimulus_s - self._last_s <= MAX_STEP_S:
+            self.now_s += stimulus_s - self._last_s
+            self._last_s = stimulus_s
+            return self.now_s
         step_s = self._find_step_s(stimulus_s)
         if step_s is None or -MAX_WAIT_S <= step_s <= 0.0:
             return self.now_s

@@ -8,7 +8,6 @@ import msgspec
 from router.placement.accuracy import Accuracy
 from router.placement.audit import Audit, find_regret_s
 from router.placement.explain import Telling
-from router.placement.sheet import Sheet
 from router.policy.base import CandidateCost, CostTable
 from wire.ids import RequestId, SessionId, Target
 
@@ -52,10 +51,8 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     telling: str | Telling
     #: What the cached tokens rest on: `exact`, `approximate`, or in words why they are fewer or none.
     credit: str = "exact"
-    #: Costs of every rank that was looked at; None where none could be.
+    #: Costs of every rank of a small fleet, of a large one of those that come first; None where none could be chosen.
     costs: CostTable | None = None
-    #: Those of all ranks of a small fleet, where few were looked at.
-    sheet: Sheet | None = None
 
     def with_shadow(self, opinion: Opinion) -> "Decision":
         """The decision with what a second policy made of it."""
@@ -66,28 +63,22 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
         """In words."""
         if isinstance(self.telling, str):
             return self.telling
-        return self.telling.tell(None if self.sheet is None else self.sheet.costs())
+        return self.telling.tell()
 
     @property
     def candidates(self) -> tuple[CandidateCost, ...]:
-        """Every rank that was looked at; every rank of a small fleet."""
-        costs = self.costs if self.sheet is None else self.sheet.costs()
-        return () if costs is None else costs.candidates()
+        """Every rank of a small fleet; of a large one the chosen, the home and the cheapest."""
+        return () if self.costs is None else self.costs.candidates()
 
     def find_regret_s(self, added_s: float) -> float | None:
         """Seconds by which another rank was cheaper, where the one chosen costs more than reckoned by so much."""
         if self.costs is None or self.target is None:
             return None
-        regret_s = find_regret_s(self.costs, self.target, added_s)
-        if self.sheet is None or added_s <= 0:
-            # Nothing that was passed over is cheaper than the best of those looked at, of which the one chosen is one.
-            return regret_s
-        chosen_s = self.costs.totals_s[self.costs.targets.index(self.target)] + added_s
-        return max(regret_s, chosen_s - self.sheet.find_least_unseen_s(self.costs))
+        return find_regret_s(self.costs, self.target, added_s)
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, words and candidates spelled out."""
-        kept = [name for name in self.__struct_fields__ if name not in {"costs", "sheet", "telling"}]
+        kept = [name for name in self.__struct_fields__ if name not in {"costs", "telling"}]
         plain = {name: getattr(self, name) for name in kept}
         told = {**plain, "reason": self.reason, "candidates": self.candidates}
         return msgspec.to_builtins(told)  # type: ignore[no-any-return]

@@ -34,7 +34,7 @@ class Candidates(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def homes(self) -> tuple[Pool, ...]:
         """Ranks that may generate, where a conversation can live."""
-        return (*self.whole, *(pool for each in self.legs for pool in each.decodes))
+        return (*self.whole, *(pool for each in self.legs for pool in each.decodes)) if self.legs else self.whole
 
 
 class Eligible(msgspec.Struct, frozen=True):
@@ -48,7 +48,7 @@ class Eligible(msgspec.Struct, frozen=True):
     #: Why there is none; None where there is one.
     refused: RejectReason | None
     #: Tokens of the prompt that lie on those that fail: they earn nothing, and are what an answer is compared with.
-    withheld: Mapping[Target, int] = msgspec.field(default_factory=dict)
+    withheld: Mapping[Target, int] = {}
 
 
 def find_eligible(
@@ -58,10 +58,13 @@ def find_eligible(
 
     Every policy and every explicit choice gets its ranks here.
     """
-    at_limit = _find_at_limit(settings, books, now_s) - arrival.excluded
-    breakers = books.breakers
-    barred, full, doubted = breakers.find_barred(now_s), breakers.find_full(now_s), breakers.find_doubted(now_s)
+    at_limit = barred = full = doubted = _NONE
     withheld: dict[Target, int] = {}
+    breakers = books.breakers
+    if settings.limits or settings.requests_per_rank is not None:
+        at_limit = _find_at_limit(settings, books, now_s) - arrival.excluded
+    if breakers:
+        barred, full, doubted = breakers.find_barred(now_s), breakers.find_full(now_s), breakers.find_doubted(now_s)
     if doubted:
         withheld = {target: tokens for target, tokens in arrival.overlaps.items() if target in doubted}
         arrival = _without_credit(arrival, doubted)

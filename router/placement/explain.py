@@ -2,8 +2,8 @@
 
 import msgspec
 
-from router.policy.base import CandidateCost, Choice, CostTable, PlacementQuery
-from router.policy.ties import TIE_RATIO, TIE_S, find_tied, find_window_s
+from router.policy.base import CandidateCost, Choice, PlacementQuery
+from router.policy.ties import TIE_RATIO, TIE_S, find_window_s
 from wire.ids import Target
 
 
@@ -18,15 +18,11 @@ class Telling(msgspec.Struct, frozen=True, kw_only=True):
     is_failing: bool = False
     is_pinned: bool = False
 
-    def tell(self, costs: CostTable | None = None) -> str:
-        """In words; by the costs of all ranks where they are given."""
-        choice = self.choice
-        if costs is not None:
-            tied_count = len(find_tied(costs.totals_s))
-            choice = msgspec.structs.replace(choice, costs=costs, tied_count=tied_count)
+    def tell(self) -> str:
+        """In words."""
         return explain_choice(
             self.query,
-            choice,
+            self.choice,
             eligible_count=self.eligible_count,
             unused_home=self.unused_home,
             can_go_home=self.can_go_home,

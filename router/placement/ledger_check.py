@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 from wire.ids import RequestId, Target
 
 if TYPE_CHECKING:
-    from router.placement.ledger import RankAccount, Reservation
+    from router.placement.ledger import RankAccount
+    from router.placement.reservation import Reservation
 
 
 def check_ledger(

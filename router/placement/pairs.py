@@ -1,9 +1,9 @@
 """Which ranks serve a request: one that does all of it, or a prefill rank and a decode rank chosen jointly.
 
-Ranks of one leg are looked at as those of whole requests are: of a large pool only those that could win by their own
-costs, and those that hold most of the prompt. The pair is chosen among what is left, by the sum of both legs and the
-transfer between them. A fleet that has both kinds gives the request to whichever costs less. A policy without costs in
-seconds chooses each leg by itself.
+Of a large pool of one leg only those are looked at that are cheapest by their own costs, and those that hold most of
+the prompt: between two pools the way costs the same but for what need not travel. The pair is chosen among what is
+left, by the sum of both legs and the transfer between them. A fleet that has both kinds gives the request to whichever
+costs less. A policy without costs in seconds chooses each leg by itself.
 """
 
 import copy
@@ -12,13 +12,14 @@ from collections.abc import Sequence
 import msgspec
 
 from router.fleet.view import Fleet
-from router.placement.chooser import FEW_RANKS, Answer, Chooser
+from router.placement.chooser import Answer, Chooser, make_pricing
 from router.placement.eligible import Candidates, LegPools
+from router.placement.pricing import Pricing
 from router.placement.question import Question
-from router.placement.shortlist import Shortlist
 from router.placement.standings import Pool, Standings
 from router.policy.base import Choice, PlacementQuery, Policy, RankView
 from router.policy.cache_affinity import CacheAffinity
+from router.policy.native import FEW_RANKS
 from router.policy.pairs import (
     DECODE_TERMS,
     PREFILL_TERMS,
@@ -36,7 +37,7 @@ from wire.ids import Target
 class JointChooser:
     """Asks one policy for a rank or a pair."""
 
-    def __init__(self, whole: Chooser, standings: Standings, fleet: Fleet, *, seed: int, few_ranks: int | None) -> None:
+    def __init__(self, whole: Chooser, standings: Standings, fleet: Fleet, *, seed: int, is_exhaustive: bool) -> None:
         """Take what is asked.
 
         Args:
@@ -44,12 +45,12 @@ class JointChooser:
             standings: Views of all ranks.
             fleet: Their facts.
             seed: Of ties.
-            few_ranks: As of `Shortlist`; None looks at every rank.
+            is_exhaustive: Look at every rank of a leg.
         """
         self.whole = whole
         self.policy = whole.policy
         self._seed = seed
-        self._pairs = _make_pairs(whole.policy, standings, fleet, seed=seed, few_ranks=few_ranks)
+        self._pairs = _make_pairs(whole.policy, standings, fleet, seed=seed, is_exhaustive=is_exhaustive)
 
     def answer(self, question: Question, candidates: Candidates) -> Answer:
         """The choice; never raises, there is at least one rank or pair."""
@@ -83,16 +84,14 @@ class _PairChooser:
     """Pairs by their cost in seconds."""
 
     def __init__(
-        self, policy: CacheAffinity, standings: Standings, fleet: Fleet, *, seed: int, few_ranks: int | None
+        self, policy: CacheAffinity, standings: Standings, fleet: Fleet, *, seed: int, is_exhaustive: bool
     ) -> None:
         self._policy = PairPolicy(policy.weights, policy.coefficients)
         self._standings = standings
         self._find_link = _link_by_zone(fleet, policy.coefficients.cross_zone_factor)
         self._seed = seed
         self._prefills, self._decodes = (
-            None
-            if few_ranks is None
-            else Shortlist(_keep_terms(policy, terms), standings, seed=seed, few_ranks=few_ranks)
+            make_pricing(_keep_terms(policy, terms), standings, seed=seed, is_exhaustive=is_exhaustive)
             for terms in (PREFILL_TERMS, DECODE_TERMS)
         )
 
@@ -108,23 +107,21 @@ class _PairChooser:
             transfer_s=_find_pair(chosen).terms[self._policy.transfer_name],
         )
 
-    def _find_views(self, shortlist: Shortlist | None, question: Question, pools: Sequence[Pool]) -> list[RankView]:
+    def _find_views(self, pricing: Pricing | None, question: Question, pools: Sequence[Pool]) -> list[RankView]:
         views: list[RankView] = []
         for pool in pools:
             leg = msgspec.structs.replace(question, pools=(pool,))
-            if shortlist is None or leg.eligible_count <= FEW_RANKS:
-                views += [leg.view(self._standings, target) for target in leg.find_eligible()]
-            else:
-                views += self._find_few(shortlist, leg)
+            few = None if pricing is None else _find_few(pricing, leg)
+            views += [leg.view(self._standings, target) for target in few or leg.find_eligible()]
         return views
 
-    def _find_few(self, shortlist: Shortlist, leg: Question) -> list[RankView]:
-        """Ranks that could win by their own costs, and those whose share of the prompt need not travel."""
-        views = shortlist.find(leg).views
-        seen = {view.target for view in views}
-        holders = [*leg.find_holders().most, *([leg.query.home] if leg.query.home is not None else ())]
-        more = (target for target in dict.fromkeys(holders) if target not in seen and leg.allows(target))
-        return [*views, *(leg.view(self._standings, target) for target in more)]
+
+def _find_few(pricing: Pricing, leg: Question) -> dict[Target, None] | None:
+    """Ranks that cost least by themselves, and those whose share of the prompt need not travel; None stands for all."""
+    choice = None if leg.eligible_count <= FEW_RANKS else pricing.price(leg)
+    if choice is None:
+        return None
+    return dict.fromkeys((*choice.costs.targets, *filter(leg.allows, leg.find_holders())))
 
 
 class _LegChooser:
@@ -150,10 +147,10 @@ class _LegChooser:
 
 
 def _make_pairs(
-    policy: Policy, standings: Standings, fleet: Fleet, *, seed: int, few_ranks: int | None
+    policy: Policy, standings: Standings, fleet: Fleet, *, seed: int, is_exhaustive: bool
 ) -> _PairChooser | _LegChooser:
     if isinstance(policy, CacheAffinity):
-        return _PairChooser(policy, standings, fleet, seed=seed, few_ranks=few_ranks)
+        return _PairChooser(policy, standings, fleet, seed=seed, is_exhaustive=is_exhaustive)
     return _LegChooser(policy, standings, seed=seed)
 
 

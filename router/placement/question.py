@@ -1,17 +1,16 @@
 """What is to be decided: the query, the ranks that may be chosen, and what lies of the prompt where."""
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from heapq import nlargest
-from operator import itemgetter
 
 import msgspec
 
 from router.fleet.outputs import OutputLengths
 from router.fleet.tiers import ReuseOption
-from router.placement.attempt import Paces
 from router.placement.heads import HotHeads
 from router.placement.homes import Home
 from router.placement.live import LiveSession
+from router.placement.paces import Paces
 from router.placement.residency import Expected
 from router.placement.standings import Pool, Standings
 from router.placement.stimuli import RequestArrived
@@ -21,18 +20,8 @@ from wire.ids import Target
 
 #: Longest prompt or output that is believed.
 MAX_TOKENS = 100_000_000
-#: Holders of the prompt that stand apart from the rest of the fleet even where most of it holds some.
+#: Holders of the prompt that are looked at for what need not travel to them.
 MAX_HOLDERS = 16
-
-
-class Holders(msgspec.Struct, frozen=True):
-    """Ranks that stand apart from others for what they hold of a prompt, with how much that is at most."""
-
-    #: Those that hold most.
-    most: dict[Target, int]
-    others: dict[Target, int]
-    #: Tokens on any other rank at most.
-    rest_tokens: int
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -60,10 +49,6 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
         """Whether a rank may be chosen."""
         return target not in self.excluded and any(target in pool.targets for pool in self.pools)
 
-    def find_most(self, target: Target) -> int:
-        """Tokens of the prompt that may lie on a rank at most, its other tiers left out."""
-        return max(self.confirmed.get(target, 0), self.expected.find(target))
-
     def find_overlap(self, target: Target) -> Overlap:
         """What lies on a rank."""
         confirmed, expected = self.confirmed.get(target, 0), self.expected.find(target)
@@ -76,38 +61,10 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
             credit_ratio=self.credit_ratio,
         )
 
-    def find_most_elsewhere(self, seen: Collection[Target]) -> int:
-        """Tokens that any other rank may hold at most."""
-        most = max((tokens for target, tokens in self.confirmed.items() if target not in seen), default=0)
-        for target, tokens in self.expected.find_most(len(seen) + 1).items():
-            if target not in seen:
-                return max(most, tokens)
-        return most
-
-    def find_held(self) -> dict[Target, int]:
-        """Tokens that each rank may hold at most, for those that may hold some."""
-        held = dict(self.expected.spell_out())
-        for target, tokens in self.confirmed.items():
-            held[target] = max(tokens, held.get(target, 0))
-        return held
-
-    def find_holders(self) -> "Holders":
-        """Ranks that hold some of the prompt: all of them, unless that is most of the fleet."""
-        confirmed, expected, rest_tokens = self.confirmed, self.expected.find_most(MAX_HOLDERS), 0
-        if len(confirmed) > MAX_HOLDERS:
-            confirmed = dict(nlargest(MAX_HOLDERS, confirmed.items(), key=itemgetter(1)))
-        others: dict[Target, int] = {}
-        if 2 * (len(self.confirmed) + len(self.expected)) <= self.eligible_count:
-            others = self.find_held()
-        else:
-            if len(self.confirmed) > MAX_HOLDERS:
-                rest_tokens = max(0, min(confirmed.values()))
-            if len(self.expected) > MAX_HOLDERS:
-                rest_tokens = max(rest_tokens, min(expected.values()))
-        most = {target: self.find_most(target) for target in {**confirmed, **expected}}
-        for target in most:
-            others.pop(target, None)
-        return Holders(most, others, rest_tokens)
+    def find_holders(self) -> list[Target]:
+        """Ranks that hold most of the prompt."""
+        confirmed = nlargest(MAX_HOLDERS, self.confirmed, key=self.confirmed.__getitem__)
+        return list(dict.fromkeys((*confirmed, *self.expected.find_most(MAX_HOLDERS))))
 
     def view(self, standings: Standings, target: Target) -> RankView:
         """A rank as the policy sees it for this request."""

@@ -32,10 +32,8 @@ class PlacerSettings(msgspec.Struct, frozen=True, kw_only=True):
     max_decisions: int = 4_096
     #: Scale predicted seconds by measured ones.
     learn_pace: bool = True
-    #: Look at every rank at each decision, though most could be passed over; the choice is the same.
+    #: Price every rank by the terms in Python, and tell of all; the choice is the same.
     is_exhaustive: bool = False
-    #: Ranks up to which all are glanced at, each by itself, since to keep them in order would cost more.
-    few_ranks: int = 128
     #: Clock by which a second policy is kept to its share of the time; None lets it judge every request.
     shadow_timer: Callable[[], float] | None = None
     #: What workers may have at once.

@@ -10,8 +10,8 @@ from router.placement.audit import Audit
 from router.placement.chooser import Answer, Chooser
 from router.placement.decision import Opinion
 from router.placement.question import Question
-from router.placement.shortlist import BoundedPolicy
 from router.policy.base import Policy
+from router.policy.cache_affinity import CacheAffinity
 
 #: Most of the time that a second policy takes.
 MAX_SHARE = 0.1
@@ -53,7 +53,7 @@ class Shadow:
     def _ask(self, question: Question, acting: Policy, answer: Answer) -> Opinion:
         other = self._chooser.answer(question)
         excess_s = None
-        if isinstance(acting, BoundedPolicy):
+        if isinstance(acting, CacheAffinity):
             excess_s = _find_excess_s(acting, question, answer, other)
         target = other.choice.target
         if other.failure is None:
@@ -63,7 +63,7 @@ class Shadow:
         return Opinion(policy=self._chooser.policy.name, target=target, excess_s=excess_s)
 
 
-def _find_excess_s(acting: BoundedPolicy, question: Question, answer: Answer, other: Answer) -> float | None:
+def _find_excess_s(acting: CacheAffinity, question: Question, answer: Answer, other: Answer) -> float | None:
     try:
         return acting.total_s(question.query, other.view) - acting.total_s(question.query, answer.view)
     except (ArithmeticError, ValueError):

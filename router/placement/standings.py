@@ -6,7 +6,7 @@ for their age, a few at each decision.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from router.config_policy import Coefficients
@@ -15,10 +15,8 @@ from router.fleet.rank import RankFacts
 from router.fleet.role import Engine, Role
 from router.fleet.tiers import ReuseOption
 from router.fleet.view import Fleet, Rank
-from router.placement.groups import RankGroups
 from router.placement.ledger import Ledger
 from router.placement.live import LiveSessions
-from router.placement.sketches import RankSketches
 from router.placement.views import (
     NO_OVERLAP,
     REPORT_TTL_S,
@@ -27,9 +25,10 @@ from router.placement.views import (
     ViewNote,
     build_view,
     find_foreign_load,
+    find_foreign_wait,
 )
 from router.policy.base import RankView
-from router.policy.glance import Sketch
+from router.policy.native import RankTable, Wait
 from wire.ids import Target
 
 #: A view is not used for longer than this without being built anew.
@@ -48,22 +47,13 @@ class LegKey(NamedTuple):
 
 
 class Pool:
-    """Ranks that serve the same models and take requests, in the groups that were asked for."""
+    """Ranks that serve the same models and take requests."""
 
     def __init__(self) -> None:
         #: In the order in which they came.
         self.targets: dict[Target, None] = {}
-        #: By who asked for them: each policy has costs of its own.
-        self.groups: dict[int, RankGroups] = {}
-        #: The same for ranks that are glanced at one by one.
-        self.sketches: dict[int, RankSketches] = {}
-
-    def touch(self, target: Target) -> None:
-        """A rank looks different, came or went."""
-        for groups in self.groups.values():
-            groups.touch(target)
-        for sketches in self.sketches.values():
-            sketches.touch(target)
+        #: The same in numbers, once someone asked for them; made anew when one comes or goes.
+        self.table: RankTable | None = None
 
 
 class Standings:
@@ -106,12 +96,9 @@ class Standings:
         self._reports.append((now_s + REPORT_TTL_S, target))
 
     def change_policy(self, costs: Coefficients) -> None:
-        """Other coefficients: every view and group is made anew."""
+        """Other coefficients: every view is made anew."""
         self._costs = costs
         self._dirty.update(dict.fromkeys(self._views, self._now_s))
-        for pool in self._all_pools():
-            pool.groups.clear()
-            pool.sketches.clear()
 
     def change_fleet(self, vanished: Iterable[Target]) -> None:
         """Facts of any rank may have changed."""
@@ -135,6 +122,7 @@ class Standings:
         if accepts:
             pool = self._find_pool(rank.facts)
             pool.targets[target] = None
+            pool.table = None
             self._pool_of[target] = pool
 
     def _find_pool(self, facts: RankFacts) -> Pool:
@@ -150,7 +138,7 @@ class Standings:
         pool = self._pool_of.pop(target, None)
         if pool is not None:
             del pool.targets[target]
-            pool.touch(target)
+            pool.table = None
             if not pool.targets:
                 self.pools = {models: kept for models, kept in self.pools.items() if kept is not pool}
                 self.leg_pools = {key: kept for key, kept in self.leg_pools.items() if kept is not pool}
@@ -173,8 +161,14 @@ class Standings:
             self._dirty[target] = now_s
             self._aging.append((now_s + VIEW_TTL_S, target))
 
-    def _renew_all(self) -> None:
+    def renew_all(self) -> None:
+        """Builds the views of all ranks that changed."""
         for target in list(self._dirty):
+            self._renew(target)
+
+    def renew(self, target: Target) -> None:
+        """Builds the view of one rank, if it changed."""
+        if target in self._dirty:
             self._renew(target)
 
     def _renew(self, target: Target) -> None:
@@ -192,8 +186,8 @@ class Standings:
             now_s=touched_s,
         )
         pool = self._pool_of.get(target)
-        if pool is not None:
-            pool.touch(target)
+        if pool is not None and pool.table is not None:
+            self._write(pool.table, target)
 
     def _find_foreign(self, rank: Rank) -> ForeignLoad:
         return find_foreign_load(rank.report, now_s=self._now_s, request_tokens=self._costs.foreign_request_tokens)
@@ -208,37 +202,27 @@ class Standings:
 
     def note(self, target: Target, overlap: Overlap = NO_OVERLAP, options: tuple[ReuseOption, ...] = ()) -> ViewNote:
         """The same, not put together yet."""
-        if target in self._dirty:
-            self._renew(target)
+        self.renew(target)
         rank = self._fleet.find(target)
         foreign_s = 0.0 if rank is None or rank.report is None else self._find_foreign(rank).wait_s
         own_s = self._ledger.waiting_s(target, self._now_s)
         return ViewNote(self._views[target], overlap, own_s, foreign_s, options)
 
-    def find_groups(
-        self, pool: Pool, asker: int, *, sketch: Callable[[RankView], Sketch], wait_weight: float
-    ) -> RankGroups:
-        """The groups of a pool for one of the policies, up to date."""
-        self._renew_all()
-        groups = pool.groups.get(asker)
-        if groups is None:
-            find = self._find_in_pool(pool)
-            groups = pool.groups[asker] = RankGroups(find=find, sketch=sketch, wait_weight=wait_weight)
+    def find_table(self, pool: Pool) -> RankTable:
+        """The ranks of a pool in numbers, each as of its last renewal."""
+        if pool.table is None:
+            self.renew_all()
+            pool.table = RankTable(pool.targets)
             for target in pool.targets:
-                groups.touch(target)
-        groups.refresh()
-        return groups
+                self._write(pool.table, target)
+        return pool.table
 
-    def find_sketches(self, pool: Pool, asker: int, *, sketch: Callable[[RankView], Sketch]) -> RankSketches:
-        """The ranks of a pool in numbers for one of the policies, up to date."""
-        self._renew_all()
-        sketches = pool.sketches.get(asker)
-        if sketches is None:
-            sketches = pool.sketches[asker] = RankSketches(find=self._find_in_pool(pool), sketch=sketch)
-            for target in pool.targets:
-                sketches.touch(target)
-        sketches.refresh()
-        return sketches
+    def _write(self, table: RankTable, target: Target) -> None:
+        own, told = self._ledger.find_wait(target)
+        rank = self._fleet.find(target)
+        report = None if rank is None else rank.report
+        foreign = find_foreign_wait(report, self._costs.foreign_request_tokens)
+        table.put(self._views[target], Wait(own, told, foreign))
 
     @property
     def least_prefill_ratio(self) -> float:
@@ -246,33 +230,11 @@ class Standings:
         return self._paces.least_prefill_ratio
 
     def check_invariants(self) -> None:
-        """Raises AssertionError when pools, groups and the fleet disagree."""
+        """Raises AssertionError when pools, their tables and the fleet disagree."""
         accepting = sorted(rank.facts.target for rank in self._fleet.ranks() if rank.facts.accepts_requests())
         pooled = sorted(target for pool in self._all_pools() for target in pool.targets)
         if accepting != pooled or accepting != sorted(self._pool_of):
             raise AssertionError(f"accepting {accepting}, in pools {pooled}")
         for pool in self._all_pools():
-            for groups in pool.groups.values():
-                groups.check_invariants()
-            for sketches in pool.sketches.values():
-                sketches.check_invariants()
-
-    def _find_in_pool(self, pool: Pool) -> Callable[[Target], tuple[RankView, float | None] | None]:
-        def find(target: Target) -> tuple[RankView, float | None] | None:
-            if target not in pool.targets:
-                return None
-            return self._views[target], self._idle_at_s(target)
-
-        return find
-
-    def _idle_at_s(self, target: Target) -> float | None:
-        """The earliest that own and foreign work ahead can be done."""
-        own_s = self._ledger.idle_at_s(target)
-        rank = self._fleet.find(target)
-        if rank is None or rank.report is None:
-            return own_s
-        foreign_wait_s = self._find_foreign(rank).wait_s
-        if not foreign_wait_s:
-            return own_s
-        foreign_s = self._now_s + foreign_wait_s
-        return foreign_s if own_s is None else max(own_s, foreign_s)
+            if pool.table is not None and pool.table.targets() != list(pool.targets):
+                raise AssertionError(f"in the pool {list(pool.targets)}, in its table {pool.table.targets()}")

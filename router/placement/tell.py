@@ -52,7 +52,6 @@ def tell_choice(
         telling=telling,
         credit="approximate" if reused.target in arrival.approximate else arrival.credit,
         costs=choice.costs,
-        sheet=answer.sheet,
     )
 
 

@@ -76,6 +76,13 @@ def find_foreign_load(report: ReportedLoad | None, *, now_s: float, request_toke
     return ForeignLoad(max(0.0, tokens * report.s_per_token - age_s), waiting, requests - waiting)
 
 
+def find_foreign_wait(report: ReportedLoad | None, request_tokens: int) -> tuple[float, ...]:
+    """What `wait_s` of that follows from at any time, as in `router.policy.native.Wait`."""
+    if report is None or not report.has_foreign:
+        return ()
+    return report.foreign_waiting_tokens(request_tokens) * report.s_per_token, report.reported_at_s, REPORT_TTL_S
+
+
 def build_view(
     rank: Rank, *, own: RankTotals, foreign: ForeignLoad, live: LiveShare, ratios: WorkerRatios, costs: Coefficients,
     now_s: float,

@@ -13,10 +13,8 @@ from typing import Protocol
 from router.config_policy import Coefficients, PolicyName, PolicyWeights
 from router.policy.admission import AdmissionTerm
 from router.policy.balance import BalanceTerm
-from router.policy.base import Choice, CostTable, PlacementQuery, RankView, build_table
+from router.policy.base import Choice, PlacementQuery, RankView, build_table
 from router.policy.decode import DecodeTerm
-from router.policy.glance import Glance, Sketch, Stakes
-from router.policy.prefill import prefill_s
 from router.policy.returns import ReturnsTerm
 from router.policy.reuse import ReuseTerm
 from router.policy.settle import SettleTerm
@@ -44,54 +42,40 @@ class CacheAffinity:
     def __init__(self, weights: PolicyWeights, coefficients: Coefficients) -> None:
         self.coefficients = coefficients
         self.weights = weights
-        self._reuse = ReuseTerm(coefficients)
-        self._spread = SpreadTerm(coefficients)
         terms: tuple[tuple[float, CostTerm], ...] = (
             (weights.wait, WaitTerm()),
             (weights.admission, AdmissionTerm(coefficients)),
-            (weights.reuse, self._reuse),
+            (weights.reuse, ReuseTerm(coefficients)),
             (weights.stall, StallTerm(coefficients)),
             (weights.decode, DecodeTerm(coefficients)),
             (weights.returns, ReturnsTerm(coefficients)),
             (weights.balance, BalanceTerm(coefficients)),
             (weights.settle, SettleTerm(coefficients)),
-            (weights.spread, self._spread),
+            (weights.spread, SpreadTerm(coefficients)),
         )
         self._costs = tuple((weight, term.cost_s) for weight, term in terms if weight > 0)
-        self._term_names = tuple(term.name for weight, term in terms if weight > 0)
-        self._glance = Glance(weights, coefficients)
+        #: Of the terms that have a weight, in their order.
+        self.term_names = tuple(term.name for weight, term in terms if weight > 0)
 
     def choose(self, query: PlacementQuery, ranks: Sequence[RankView], seed: int) -> Choice:
         """The cheapest rank; ties go home, else by a hash of the request."""
-        return self.choose_weighed(query, ranks, [self.weigh(query, rank) for rank in ranks], seed)
+        rows: Sequence[Sequence[float]] = [self.weigh(query, rank) for rank in ranks]
+        notes: list[str] = []
+        if not all(map(math.isfinite, map(sum, rows))):
+            rows, notes = self._neutralise(rows, ranks)
+        totals_s, terms_s = map(math.fsum, rows), chain.from_iterable(rows)
+        costs = build_table(query, ranks, totals_s, term_names=self.term_names, terms_s=terms_s)
+        tied = [costs.targets[place] for place in find_tied(costs.totals_s)]
+        target = break_tie(tied, query, seed)
+        return Choice(target=target, costs=costs, tied_count=len(tied), notes=tuple(notes))
 
     def weigh(self, query: PlacementQuery, rank: RankView) -> list[float]:
         """Seconds by term, weights applied."""
         return [weight * cost_s(query, rank) for weight, cost_s in self._costs]
 
-    def choose_weighed(
-        self, query: PlacementQuery, ranks: Sequence[RankView], rows: Sequence[Sequence[float]], seed: int
-    ) -> Choice:
-        """The same where the costs of each rank are reckoned already."""
-        costs, notes = self._tabulate(query, ranks, rows)
-        if len(ranks) == 1:
-            return Choice(target=ranks[0].target, costs=costs, notes=tuple(notes))
-        tied = [costs.targets[place] for place in find_tied(costs.totals_s)]
-        target = break_tie(tied, query, seed)
-        return Choice(target=target, costs=costs, tied_count=len(tied), notes=tuple(notes))
-
-    def tabulate(self, query: PlacementQuery, ranks: Sequence[RankView]) -> CostTable:
-        """What each rank costs, as `choose` compares it."""
-        return self._tabulate(query, ranks, [self.weigh(query, rank) for rank in ranks])[0]
-
-    def _tabulate(
-        self, query: PlacementQuery, ranks: Sequence[RankView], rows: Sequence[Sequence[float]]
-    ) -> tuple[CostTable, list[str]]:
-        notes: list[str] = []
-        if not all(map(math.isfinite, map(sum, rows))):
-            rows, notes = self._neutralise(rows, ranks)
-        totals_s, terms_s = map(math.fsum, rows), chain.from_iterable(rows)
-        return build_table(query, ranks, totals_s, term_names=self._term_names, terms_s=terms_s), notes
+    def total_s(self, query: PlacementQuery, rank: RankView) -> float:
+        """The figure that `choose` compares."""
+        return math.fsum(self.weigh(query, rank))
 
     def _neutralise(
         self, rows: Sequence[Sequence[float]], ranks: Sequence[RankView]
@@ -99,49 +83,9 @@ class CacheAffinity:
         """Finite costs instead of those that are none, and what to tell about them."""
         columns = [array("d", column) for column in zip(*rows, strict=True)]
         notes: list[str] = []
-        for name, column in zip(self._term_names, columns, strict=True):
+        for name, column in zip(self.term_names, columns, strict=True):
             notes += neutralise(name, column, ranks)
         return list(zip(*columns, strict=True)), notes
-
-    # What lets most ranks of a large fleet be passed over unseen.
-
-    @property
-    def wait_weight(self) -> float:
-        """Factor on seconds of work ahead."""
-        return self.weights.wait
-
-    @property
-    def reuse_weight(self) -> float:
-        """Factor on seconds of prefill."""
-        return self.weights.reuse
-
-    @property
-    def stall_weight(self) -> float:
-        """Factor on the same, once more for each request served beside."""
-        return self.weights.stall
-
-    def total_s(self, query: PlacementQuery, rank: RankView) -> float:
-        """The figure that `choose` compares."""
-        return math.fsum(self.weigh(query, rank))
-
-    def sketch(self, rank: RankView) -> Sketch:
-        """A rank in numbers, its wait left out."""
-        return self._glance.sketch(rank)
-
-    def stakes(self, query: PlacementQuery, overlap_tokens: int) -> Stakes:
-        """A query in numbers, where at most so much of its prompt lies on a rank."""
-        return self._glance.stakes(query, overlap_tokens)
-
-    def least_reuse_s(self, query: PlacementQuery, overlap_tokens: int, prefill_ratio: float) -> float:
-        """Seconds of term `reuse`, less the largest credit, where at most so much lies, at a worker's pace."""
-        held_tokens = min(overlap_tokens, max(0, query.prompt_tokens - 1))
-        uncached_tokens, ratio = query.prompt_tokens - held_tokens, query.prefill_ratio * prefill_ratio
-        reuse_s = ratio * prefill_s(uncached_tokens, query.prompt_tokens, self.coefficients, query.attention_ratio)
-        return self.weights.reuse * reuse_s - self.most_credit_s(query)
-
-    def most_credit_s(self, query: PlacementQuery) -> float:
-        """Largest credit, which costs at a glance leave out."""
-        return self.weights.spread * self._spread.most_credit_s(query)
 
 
 def neutralise(name: str, column: "array[float]", ranks: Sequence[RankView]) -> list[str]:

@@ -32,13 +32,5 @@ class SpreadTerm:
         served = head.requests_per_s * life_s / (head.copies + 1)
         return -min(served * spared_s, self._head_s(query, head))
 
-    def most_credit_s(self, query: PlacementQuery) -> float:
-        """Largest credit that any rank can have."""
-        head = query.head
-        if head is None or head.copies >= self._coefficients.max_copies:
-            return 0.0
-        served = head.requests_per_s * _LONGEST_LIFE_S / (head.copies + 1)
-        return min(served * max(0.0, head.least_wait_s), self._head_s(query, head))
-
     def _head_s(self, query: PlacementQuery, head: HotHead) -> float:
         return query.prefill_ratio * prefill_s(head.tokens, head.tokens, self._coefficients)

@@ -36,14 +36,15 @@ def pick_by_hash(key: str, targets: Sequence[Target], seed: int) -> Target:
     return pick_hashed(key, {target: hash_target(target) for target in targets}, seed)
 
 
-def _draw(key: str, seed: int) -> tuple[int, int]:
-    draw = xxhash.xxh3_128_intdigest(key.encode(), seed=seed & _MASK_64)
-    return (draw >> 64) % (_PRIME - 1) + 1, (draw & _MASK_64) % _PRIME
+def draw(key: str, seed: int) -> tuple[int, int]:
+    """Factor and offset of a key's weights."""
+    drawn = xxhash.xxh3_128_intdigest(key.encode(), seed=seed & _MASK_64)
+    return (drawn >> 64) % (_PRIME - 1) + 1, (drawn & _MASK_64) % _PRIME
 
 
 def weigh_targets(key: str, targets: Iterable[Target], seed: int) -> list[tuple[int, Target]]:
     """Targets with their weights for the key: of any of them, the highest wins."""
-    factor, offset = _draw(key, seed)
+    factor, offset = draw(key, seed)
     return [((factor * hash_target(target) + offset) % _PRIME, target) for target in targets]
 
 
@@ -56,7 +57,7 @@ def pick_hashed(key: str, hashes: Mapping[Target, int], seed: int) -> Target:
     targets = list(hashes)
     if len(targets) == 1:
         return targets[0]
-    factor, offset = _draw(key, seed)
+    factor, offset = draw(key, seed)
     weights = [(factor * number + offset) % _PRIME for number in hashes.values()]
     highest = max(weights)
     if weights.count(highest) > 1:

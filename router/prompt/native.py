@@ -23,7 +23,7 @@ except ImportError:
 _ROLE = re.compile(rb'"role"')
 
 
-def native_available() -> bool:
+def text_available() -> bool:
     """True when the compiled module was built and loads."""
     return _native is not None
 

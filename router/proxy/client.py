@@ -54,6 +54,9 @@ class Client(Protocol):
     def is_full(self) -> bool:
         """Whether to wait in `drain` before more is written."""
 
+    def count_unsent(self) -> int:
+        """What was written and has not reached the client, in any unit: changes while it takes something."""
+
     async def drain(self) -> None:
         """Wait until there is room again, or the client is gone."""
 
@@ -121,6 +124,10 @@ class AsgiClient:
     def is_full(self) -> bool:
         """See `Client`; what is written goes out in `drain` alone."""
         return bool(self._written)
+
+    def count_unsent(self) -> int:
+        """See `Client`."""
+        return len(self._written)
 
     async def drain(self) -> None:
         """See `Client`."""

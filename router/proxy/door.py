@@ -23,6 +23,7 @@ from router.proxy.door_call import DoorCall
 from router.proxy.error_form import encode_error
 from router.proxy.framing import BadHttpError, read_framing
 from router.proxy.headers import MAX_HEADER_BYTES, MAX_HEADER_LINES, Headers, HeadersTooLargeError
+from router.proxy.unsent import count_queued_bytes
 
 Scope = dict[str, Any]
 Answer = Callable[[Scope, Client], Awaitable[None]]
@@ -296,6 +297,11 @@ class Door(asyncio.Protocol):
         if not (self._is_mute or self._transport.is_closing()):
             self._transport.write(data)
 
+    def count_unsent(self) -> int:
+        """See `door_call.Wire`; what the kernel still holds counts, of which a slow client takes a little at a time."""
+        unsent_bytes: int = self._transport.get_write_buffer_size()
+        return unsent_bytes + count_queued_bytes(self._transport.get_extra_info("socket"))
+
     async def drain(self) -> None:
         """See `door_call.Wire`."""
         if self.is_full and self._drained is not None:
@@ -348,7 +354,7 @@ class Door(asyncio.Protocol):
     def _find_end_s(self, now_s: float) -> float:
         """Until when the client has to do something."""
         if self.is_full or self._is_closing:
-            unsent_bytes = self._transport.get_write_buffer_size()
+            unsent_bytes = self.count_unsent()
             if unsent_bytes != self._unsent_bytes:
                 self._unsent_bytes, self._took_s = unsent_bytes, now_s
             return self._took_s + IDLE_S

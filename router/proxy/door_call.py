@@ -26,6 +26,9 @@ class Wire(Protocol):
     def write(self, data: bytes) -> None:
         """Send; nothing happens where the client is gone."""
 
+    def count_unsent(self) -> int:
+        """Bytes that were written and have not reached the client."""
+
     async def drain(self) -> None:
         """Wait until there is room, or the client is gone."""
 
@@ -154,6 +157,10 @@ class DoorCall:
     def is_full(self) -> bool:
         """See `Client`."""
         return self._wire.is_full
+
+    def count_unsent(self) -> int:
+        """See `Client`."""
+        return self._wire.count_unsent()
 
     async def drain(self) -> None:
         """See `Client`."""

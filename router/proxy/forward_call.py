@@ -42,7 +42,7 @@ async def forward(call: Call, ranks: UsableRanks) -> RequestOutcome:
     call.check_allowed(model, *read_adapters(fields.get("lora_path")))
     if model is not None:
         check_model(call.parts, model)
-    async with ExchangeWatch(call.client) as watch:
+    with ExchangeWatch(call.client, call.parts.lookout) as watch:
         limit(watch, call.parts)
         exchange = await open_somewhere(call, ranks, data, model)
         relayed = await carry(call, exchange, Bystander(), watch, lambda _status, _body: None, is_opaque=True)

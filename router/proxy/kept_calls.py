@@ -86,7 +86,7 @@ class OpenSession:
             if session_id is not None:
                 attempt.keep(name_session(session_id))
 
-        async with ExchangeWatch(self._call.client) as watch:
+        with ExchangeWatch(self._call.client, self._parts.lookout) as watch:
             watch.limit_whole(self._parts.limits.request_s)
             exchange = await self._call.open_placed(attempt, forwarded, watch)
             relayed = await carry(self._call, exchange, attempt, watch, see)
@@ -133,7 +133,7 @@ class UseKept:
     async def serve(self) -> RequestOutcome:
         """Serve it; see `Call.run` for what is raised."""
         target = self._find()
-        async with ExchangeWatch(self._call.client) as watch:
+        with ExchangeWatch(self._call.client, self._parts.lookout) as watch:
             limit(watch, self._parts)
             exchange = await self._open(target)
             relayed = await carry(self._call, exchange, Bystander(), watch, self._see)

@@ -40,7 +40,7 @@ class OutputCall:
             salting=self._call.salting,
             is_trusted=self._call.principal.is_trusted,
         )
-        async with ExchangeWatch(self._call.client) as watch:
+        with ExchangeWatch(self._call.client, self._parts.lookout) as watch:
             asked = await self._ask(body)
             attempt = Attempt(self._parts, self._call.running, asked, arrived_s=self._call.arrived_s)
             forwarded, drops_usage = body.to_forward()

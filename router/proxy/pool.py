@@ -16,6 +16,7 @@ from router.open_files import is_own_limit
 from router.proxy.answer import Answer
 from router.proxy.connection import Connection, UnreadRequestError
 from router.proxy.headers import Headers
+from router.proxy.lookout import Limit, Lookout
 from router.proxy.upstream import OutOfSocketsError
 
 #: Idle connections are closed before common servers close theirs (uvicorn: 5 s), so that a request does not
@@ -39,6 +40,8 @@ class Origin:
         self.host_line = parts.netloc.rpartition("@")[2].encode()
         #: Connections there are, in use or idle.
         self.count = 0
+        #: Connections that are coming about.
+        self.opening = 0
         self.idle: dict[Connection, None] = {}
 
     def meet(self, connection: Connection) -> None:  # noqa: ARG002  (of an interface)
@@ -87,14 +90,16 @@ def find_end_s(connection: Connection) -> float:
 class PooledUpstream:
     """Upstream over pooled connections. Made inside the event loop that uses it; closed with `close`."""
 
-    def __init__(self, *, connect_s: float, tls: ssl.SSLContext | None = None) -> None:
+    def __init__(self, *, connect_s: float, lookout: Lookout | None = None, tls: ssl.SSLContext | None = None) -> None:
         """Start without connections.
 
         Args:
             connect_s: How long a connection may take to come about, its handshake included.
+            lookout: Sees that none takes longer.
             tls: How certificates of workers are checked; by the system's authorities unless told otherwise.
         """
         self._connect_s = connect_s
+        self._lookout = lookout or Lookout()
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._origins: dict[str, Origin] = {}
@@ -139,29 +144,55 @@ class PooledUpstream:
     async def _connect(self, origin: Origin) -> Connection:
         if origin.is_tls and self._tls is None:
             self._tls = ssl.create_default_context()
+        connecting = self._loop.create_task(self._open_connection(origin))
+        limit = Limit(self._loop.time() + self._connect_s, connecting.cancel)
+        self._lookout.join(limit)
+        origin.opening += 1
         try:
-            async with asyncio.timeout(self._connect_s):
-                _, connection = await self._loop.create_connection(
-                    lambda: Connection(origin), origin.host, origin.port, ssl=self._tls if origin.is_tls else None
-                )
-        except TimeoutError as error:
-            raise UpstreamUnreachableError(f"the worker took no connection within {self._connect_s:g} s") from error
+            connection = await connecting
+        except asyncio.CancelledError as error:
+            connecting.add_done_callback(_drop)
+            if limit.has_struck and not is_cancelled():
+                problem = f"the worker took no connection within {self._connect_s:g} s"
+                raise UpstreamUnreachableError(problem) from error
+            raise
         except (OSError, UnicodeError) as error:
             if is_own_limit(error):
                 raise OutOfSocketsError("the router has no socket left to reach a worker; try again soon") from error
             raise UpstreamUnreachableError("the worker does not accept connections") from error
+        finally:
+            origin.opening -= 1
+            self._lookout.leave(limit)
         if not connection.is_open:
             raise UpstreamUnreachableError("the worker closed the connection at once")
+        return connection
+
+    async def _open_connection(self, origin: Origin) -> Connection:
+        _, connection = await self._loop.create_connection(
+            lambda: Connection(origin), origin.host, origin.port, ssl=self._tls if origin.is_tls else None
+        )
         return connection
 
     def _close_old(self) -> None:
         now_s = self._loop.time()
         for base, origin in list(self._origins.items()):
             origin.close_old(now_s)
-            if not origin.count:
+            if not origin.count and not origin.opening:
                 # Workers come and go; one that is asked again is known again at once.
                 del self._origins[base]
         self._sweep = self._loop.call_later(POOL_IDLE_S / 2, self._close_old)
+
+
+def is_cancelled() -> bool:
+    """Whether the running task is to end."""
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
+def _drop(connecting: "asyncio.Task[Connection]") -> None:
+    """Nobody waits for a connection any more, though it may have come about."""
+    if not connecting.cancelled() and connecting.exception() is None:
+        connecting.result().abort()
 
 
 def encode_head(method: str, target: str, host: bytes, headers: Headers, body_bytes: int) -> bytes:

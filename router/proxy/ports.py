@@ -25,6 +25,7 @@ from router.proxy.kept import ResponseChains
 from router.proxy.known_bodies import KnownBodies
 from router.proxy.known_chats import KnownChats
 from router.proxy.legs.parts import SendingParts, make_sending
+from router.proxy.lookout import Lookout
 from router.proxy.prediction import Evidence
 from router.proxy.upstream import Upstream
 from router.sessions.fingerprint import Fingerprints
@@ -125,6 +126,8 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     clock: Callable[[], float] = time.monotonic
     #: Rooms, retries and limits of legs.
     sending: SendingParts = msgspec.field(default_factory=make_sending)
+    #: Sees that nothing takes longer than it may.
+    lookout: Lookout = msgspec.field(default_factory=Lookout)
     #: Makes spans of calls; None where tracing is off.
     tracing: Tracing | None = None
     #: What keeps tenants apart.

@@ -148,8 +148,8 @@ class Relay:
         self._client.start(self._exchange.status, headers)
         stream = _Stream(scanner, self._client, self._witness, self._watch)
         if stream.take(piece):
-            await self._client.drain()
-        await self._exchange.pour(stream.take, self._client.drain)
+            await stream.drain()
+        await self._exchange.pour(stream.take, stream.drain)
         return await self._finish(scanner)
 
     async def _finish(self, scanner: StreamScanner) -> Relayed:
@@ -244,6 +244,11 @@ class _Stream:
         if forward:
             self._client.write(forward)
         return self._client.is_full
+
+    async def drain(self) -> None:
+        """Let the client take what there is. The worker was not read from meanwhile: its silence begins now."""
+        await self._client.drain()
+        self._watch.touch()
 
 
 def _inflate(body: bytes) -> bytes:

@@ -57,7 +57,7 @@ async def _find_home(call: Call, body: RequestBody) -> Target | None:
 async def _ask_rank(
     call: Call, ranks: UsableRanks, data: bytes, model: str | None, wanted: Target | None
 ) -> RequestOutcome:
-    async with ExchangeWatch(call.client) as watch:
+    with ExchangeWatch(call.client, call.parts.lookout) as watch:
         limit(watch, call.parts)
         exchange = await open_somewhere(call, ranks, data, model, wanted)
         relayed = await carry(call, exchange, Bystander(), watch, lambda _status, _body: None)

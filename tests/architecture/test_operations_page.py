@@ -12,7 +12,7 @@ from router.recordings.check import Class
 
 PAGE = (Path(__file__).parents[2] / "docs/operations.md").read_text(encoding="utf-8")
 #: Shown by other names, and the part of a record that has fields of its own.
-INNER = {"costs", "sheet", "telling", "decision"}
+INNER = {"costs", "telling", "decision"}
 SHOWN_AS = {"candidates", "reason"}
 
 

@@ -122,9 +122,9 @@ async def test_a_client_that_takes_something_now_and_then_is_waited_for():
             for begun_s in (100.0, 200.0, 300.0):
                 assert door._find_end_s(begun_s) == begun_s + IDLE_S
                 assert door._find_end_s(begun_s + 50.0) == begun_s + IDLE_S
-                size = door._transport.get_write_buffer_size()
+                size = door.count_unsent()
                 writer.transport.resume_reading()
-                await until_not(lambda size=size: door._transport.get_write_buffer_size() == size)
+                await until_not(lambda size=size: door.count_unsent() == size)
                 writer.transport.pause_reading()
         writer.transport.abort()
 

@@ -440,6 +440,26 @@ async def test_C06_a_connection_that_does_not_come_about_ends_at_its_limit(worke
     await upstream.close()
 
 
+async def test_C06_a_router_that_was_held_up_does_not_blame_the_worker_for_it(worker, monkeypatch):
+    loop, held_s = asyncio.get_running_loop(), [0.0]
+    on_time = loop.time
+    monkeypatch.setattr(loop, "time", lambda: on_time() + held_s[0])
+    upstream = PooledUpstream(connect_s=1.0)
+    task = asyncio.create_task(upstream.open(worker.url + "/x", [], b"{}"))
+    async with asyncio.timeout(DEADLINE_S * 60):
+        while not len(upstream._lookout):  # noqa: ASYNC110  (until it connects)
+            await asyncio.sleep(0)
+        # Its connection came about in the kernel long before the loop comes round to it.
+        held_s[0] += 60.0
+        line = await worker.accept()
+        await line.read_request()
+        await line.answer(JSON)
+        exchange = await task
+    assert exchange.status == 200
+    exchange.close()
+    await upstream.close()
+
+
 @pytest.mark.parametrize("how", ["end", "reset"])
 async def test_C07_a_connection_closed_while_idle_costs_no_request(upstream, worker, how):
     for _ in range(200):

@@ -12,6 +12,7 @@ CHANGES = ("tests/http/test_fleet_changes.py",)
 ALLOWED = ("tests/router/control/test_allow_list.py",)
 REGISTRATION = ("tests/http/test_registration.py",)
 KUBERNETES = ("tests/http/test_kubernetes.py",)
+SLOW = ("tests/http/test_slow_clients.py",)
 OUTAGES = ("tests/http/test_outages.py",)
 ADMIT = "router/proxy/admit.py"
 
@@ -89,8 +90,8 @@ FLEET = (
     Mutation(
         "a failing rank stays the home",
         "router/placement/placer.py",
-        "is_cut or (home is not None and home.target in doubted)",
-        "is_cut",
+        "            home.target in doubted\n            or is_broken(",
+        "            is_broken(",
         FAILING,
     ),
     Mutation(
@@ -215,8 +216,8 @@ FLEET = (
     Mutation(
         "clients that read nothing open the breaker",
         "router/proxy/interrupt.py",
-        "Interruption.CLIENT_STALLED if self._client.is_full else Interruption.TIMED_OUT",
-        "Interruption.CLIENT_STALLED if self._is_over else Interruption.TIMED_OUT",
+        "        if not self._client.is_full:\n            self._strike(",
+        "        if not self._is_over:\n            self._strike(",
         ("tests/http/test_breakers.py",),
     ),
     Mutation(
@@ -281,5 +282,33 @@ FLEET = (
         "    if rank is not None and rank.facts.draining:\n",
         "    if False:\n",
         OUTAGES,
+    ),
+    Mutation(
+        "a client that sips is given up like one that takes nothing",
+        "router/proxy/interrupt.py",
+        "        elif self._has_taken():\n",
+        "        elif False:\n",
+        SLOW,
+    ),
+    Mutation(
+        "a client that takes nothing is waited for without end",
+        "router/proxy/interrupt.py",
+        "        elif self._has_taken():\n",
+        "        elif True:\n",
+        SLOW,
+    ),
+    Mutation(
+        "what a slow client took is silence of its worker",
+        "router/proxy/relay.py",
+        "        await self._client.drain()\n        self._watch.touch()\n",
+        "        await self._client.drain()\n",
+        SLOW,
+    ),
+    Mutation(
+        "what the kernel holds for a client is not looked at",
+        "router/proxy/door.py",
+        'unsent_bytes + count_queued_bytes(self._transport.get_extra_info("socket"))',
+        "unsent_bytes",
+        SLOW,
     ),
 )

@@ -145,8 +145,8 @@ LEGS = (
     Mutation(
         "a prefill rank that is lost keeps its leg",
         "router/placement/placer.py",
-        "if not self._legs.lose(reservation.request_id) and reservation",
-        "if reservation",
+        "if not self._legs.lose(entry.request_id):",
+        "if entry.request_id:",
         PLACED,
     ),
 )

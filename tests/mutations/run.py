@@ -19,7 +19,7 @@ from catalogue import NATIVE_CODE, PYTHON, Mutation
 from fleet_mutations import FLEET
 from kernel_mutations import KERNELS
 from leg_mutations import LEGS
-from placement_mutations import PLACEMENT
+from placement_mutations import NATIVE_PRICING, PLACEMENT
 from wire_mutations import WIRE
 
 ROOT = Path(__file__).parents[2]
@@ -62,7 +62,7 @@ def copy_source(folder: Path) -> None:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
-    for name in ("prefix_index._core", "router.prompt._text"):
+    for name in ("prefix_index._core", "router.policy._pricing", "router.prompt._text"):
         spec = find_spec(name)
         if spec is not None and spec.origin is not None:
             shutil.copy2(spec.origin, folder.joinpath(*name.split(".")[:-1]))
@@ -79,7 +79,7 @@ def run_tests(folder: Path, tests: Iterable[str]) -> int:
 
 
 def build(folder: Path) -> None:
-    """Build the copy's native module; only what changed is compiled."""
+    """Build the copy's native modules; only what changed is compiled."""
     made = folder / "build/mutations"
     steps = [
         ["cmake", "-S", ".", "-B", str(made), "-DCMAKE_BUILD_TYPE=Release", f"-DPython_EXECUTABLE={sys.executable}"],
@@ -120,7 +120,8 @@ def try_all(folder: Path, mutations: Sequence[Mutation], *, is_native: bool) -> 
 def main(words: Sequence[str]) -> int:
     """Exit status."""
     in_python = (*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API, *LEGS, *WIRE, *KERNELS)
-    python, native = ([m for m in known if all(w in m.name for w in words)] for known in (in_python, NATIVE_CODE))
+    in_native = (*NATIVE_CODE, *NATIVE_PRICING)
+    python, native = ([m for m in known if all(w in m.name for w in words)] for known in (in_python, in_native))
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         copy_source(folder)

@@ -155,6 +155,13 @@ WIRE = (
         UPSTREAM,
     ),
     Mutation(
+        "a worker pays for the router's own lag",
+        "router/proxy/lookout.py",
+        "        if late_s > LATE_S:\n",
+        "        if late_s > 1_000.0 * LATE_S:\n",
+        ("tests/router/proxy/test_lookout.py", *UPSTREAM),
+    ),
+    Mutation(
         "a compressed body may have any number of members",
         "router/proxy/inflate.py",
         "    for _ in range(MAX_MEMBERS):\n",

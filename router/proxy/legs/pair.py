@@ -7,6 +7,7 @@ the answer until its own end or its limit; a failure of it before the model's fi
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Protocol
 
 import msgspec
@@ -33,6 +34,7 @@ from router.proxy.legs.machine import (
     Stopped,
     TimedOut,
 )
+from router.proxy.lookout import Limit, Lookout
 from router.proxy.upstream import Exchange, GarbledAnswerError
 from router.proxy.whole_answer import read_answer
 
@@ -91,14 +93,15 @@ class PairEdge(Protocol):
 class PairExchange:
     """One request's two legs; an `Exchange` once `open` has returned."""
 
-    def __init__(self, edge: PairEdge, order: Order, limits: PhaseLimits, *, is_stream: bool) -> None:
+    def __init__(self, edge: PairEdge, order: Order, limits: PhaseLimits, lookout: Lookout, *, is_stream: bool) -> None:
         self._edge = edge
         self._legs = Legs(order)
         self._limits = limits
+        self._lookout = lookout
         self._is_stream = is_stream
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[Leg, asyncio.Task[None]] = {}
-        self._timers: dict[Leg, asyncio.TimerHandle] = {}
+        self._running_out: dict[Leg, Limit] = {}
         self._decided: asyncio.Future[Answer | Fail | Retry] = self._loop.create_future()
         self._failed: asyncio.Future[Leg] = self._loop.create_future()
         #: What went wrong with a leg.
@@ -216,12 +219,14 @@ class PairExchange:
 
     def _limit(self, leg: Leg, limit_s: float) -> None:
         self._unlimit(leg)
-        self._timers[leg] = self._loop.call_later(limit_s, self._expire, leg, limit_s)
+        limit = Limit(self._loop.time() + limit_s, partial(self._expire, leg, limit_s))
+        self._running_out[leg] = limit
+        self._lookout.join(limit)
 
     def _unlimit(self, leg: Leg) -> None:
-        timer = self._timers.pop(leg, None)
-        if timer is not None:
-            timer.cancel()
+        limit = self._running_out.pop(leg, None)
+        if limit is not None:
+            self._lookout.leave(limit)
 
     def _expire(self, leg: Leg, limit_s: float) -> None:
         words = {

@@ -138,7 +138,8 @@ class Sending:
 
     async def _send_pair(self, legs: "_LegSender", place: Place) -> Exchange:
         call = self.call
-        pair = PairExchange(legs, legs.order, self.parts.limits, is_stream=self.attempt.asked.is_stream)
+        is_stream, lookout = self.attempt.asked.is_stream, call.parts.lookout
+        pair = PairExchange(legs, legs.order, self.parts.limits, lookout, is_stream=is_stream)
         self.attempt.on_output = pair.see_output
         call.legs = tuple(legs.targets.values())
         call.name_server(place.target)

@@ -2,7 +2,8 @@
 
 import pytest
 
-from router.placement.ledger import Ledger, Phase, RankTotals, Reservation
+from router.placement.ledger import Ledger, RankTotals
+from router.placement.reservation import Phase, Reservation
 from wire.ids import RequestId, Target, WorkerId
 
 RANK = Target(WorkerId("a"), 0)

@@ -3,8 +3,9 @@
 import pytest
 
 from router.placement.homes import Homes
-from router.placement.ledger import Ledger, Reservation
+from router.placement.ledger import Ledger
 from router.placement.origins import PARTIAL_TTL_S, LedgerPartial, RankPartial, Stamp
+from router.placement.reservation import Reservation
 from router.placement.stimuli import HomeTold, PartialTold
 from wire.ids import Target, WorkerId
 
@@ -73,7 +74,7 @@ def test_work_of_another_router_counts_beside_the_own_and_is_done_with_time():
     joint = ledger.outputs.find_joint_tokens(0)
     assert (totals.joint_output_tokens, totals.joint_context_tokens) == (joint + 70, 4_000 * joint + 60_000)
     assert ledger.totals(A, 9.0).waiting_s == pytest.approx(1.0)
-    assert ledger.idle_at_s(A) == 10.0
+    assert ledger.find_wait(A)[1] == ((4.0, 0.0),)
     assert len(ledger) == 1
     ledger.check_invariants()
 
@@ -101,7 +102,7 @@ def test_a_router_that_fell_silent_is_forgotten():
     assert ledger.expire(PARTIAL_TTL_S) == frozenset()
     assert ledger.expire(PARTIAL_TTL_S + 0.1) == {A}
     assert ledger.totals(A, 40.0).waiting_s == 0.0
-    assert ledger.idle_at_s(A) is None
+    assert ledger.find_wait(A) == ((), ())
 
 
 def test_a_home_told_by_another_router_is_taken_unless_this_one_knows_of_a_later_use():

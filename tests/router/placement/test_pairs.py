@@ -225,3 +225,12 @@ def test_a_leg_whose_ranks_all_fail_is_what_is_missing(make_pairs):
         for _ in range(20):
             world.placer.handle(TargetJudged(now_s=0.0, target=target, verdict=Verdict.FAILED))
     assert world.arrive("r1").reason is RejectReason.NO_PARTNER
+
+
+def test_legs_that_are_charged_and_not_remembered_are_found(make_pairs):
+    world = make_pairs()
+    world.arrive("r1")
+    legs, world.placer._legs._open = world.placer._legs._open, {}
+    with pytest.raises(AssertionError, match="legs charged"):
+        world.placer.check_invariants()
+    world.placer._legs._open = legs

@@ -203,7 +203,7 @@ def test_a_copy_of_a_hot_head_earns_the_waits_it_will_spare():
 def test_a_copy_is_never_better_than_free_and_holders_or_the_last_copy_earn_nothing():
     spread = SpreadTerm(COSTS)
     asked = query(session=SESSION, head=HEAD)
-    assert spread.cost_s(asked, view()) == -prefill_s(400, 400, COSTS) == -spread.most_credit_s(asked)
+    assert spread.cost_s(asked, view()) == -prefill_s(400, 400, COSTS)
     assert spread.cost_s(asked, view(overlap_tokens=400)) == 0.0
     full = HotHead(tokens=400, requests_per_s=9.0, copies=3, least_wait_s=5.0)
     assert spread.cost_s(query(session=SESSION, head=full), view()) == 0.0

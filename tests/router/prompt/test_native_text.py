@@ -14,7 +14,7 @@ from router.prompt.native import chain_chunks, find_roles, look_over
 from router.proxy.members import decode_members
 from router.proxy.splice import has_repeated_names
 
-built = pytest.mark.skipif(not native.native_available(), reason="the native module was not built (no C++ compiler)")
+built = pytest.mark.skipif(not native.text_available(), reason="the native module was not built (no C++ compiler)")
 NAMES = st.sampled_from(["messages", "model", "tools", "a", "é", "role", 'q"'])
 LEAVES = (st.none() | st.booleans() | st.integers(-(10**30), 10**30) | st.floats(1e-9, 1e90)) | st.text(max_size=40)
 VALUES = st.recursive(LEAVES, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(NAMES, inner, max_size=4))

@@ -1,0 +1,70 @@
+"""Prices of every rank that may be chosen, by the compiled terms of the cost policy.
+
+Ranks that these cannot reckon with are priced by the terms in Python and handed in: those with other ways to serve the
+prompt, and those whose figures are beyond belief. A turn of a session first looks at its home alone, where the others
+need not even be brought up to date if none of them can cost as little.
+"""
+
+from collections.abc import Sequence
+
+from router.placement.question import Question
+from router.placement.standings import Standings
+from router.policy.base import Choice
+from router.policy.cache_affinity import CacheAffinity
+from router.policy.native import FEW_RANKS, Held, NativePricer, RankTable
+from wire.ids import Target
+
+
+class Pricing:
+    """The choice of one policy for one question after the other."""
+
+    def __init__(self, policy: CacheAffinity, standings: Standings, *, seed: int) -> None:
+        self._policy = policy
+        self._standings = standings
+        self._pricer = NativePricer(policy, seed=seed)
+
+    def choose(self, question: Question) -> Choice | None:
+        """What the policy would choose of all ranks; None where it has to be asked."""
+        choice = self._stay(question) if question.eligible_count > FEW_RANKS else None
+        return self.price(question) if choice is None else choice
+
+    def price(self, question: Question) -> Choice | None:
+        """The same, every rank priced."""
+        tables = self._find_tables(question)
+        self._standings.renew_all()
+        return self._pricer.choose(
+            question.query,
+            tables,
+            Held(question.confirmed, question.expected.spell_out(), question.credit_ratio),
+            now_s=question.now_s,
+            excluded=question.excluded,
+            given=self._price_in_python(question, tables),
+            options=question.options,
+        )
+
+    def _stay(self, question: Question) -> Choice | None:
+        """The home, where no other rank can cost as little."""
+        home = question.query.home
+        if home is None or question.options:
+            return None
+        tables = self._find_tables(question)
+        self._standings.renew(home)
+        expected = {**question.expected.find_most(2), home: question.expected.find(home)}
+        return self._pricer.choose_home(
+            question.query,
+            tables,
+            Held(question.confirmed, expected, question.credit_ratio),
+            now_s=question.now_s,
+            least_prefill_ratio=self._standings.least_prefill_ratio,
+        )
+
+    def _find_tables(self, question: Question) -> list[RankTable]:
+        return [self._standings.find_table(pool) for pool in question.pools]
+
+    def _price_in_python(self, question: Question, tables: Sequence[RankTable]) -> dict[Target, list[float]]:
+        apart = {*question.options}.union(*(table.odd for table in tables))
+        return {
+            target: self._policy.weigh(question.query, question.view(self._standings, target))
+            for target in apart
+            if question.allows(target)
+        }

@@ -1,0 +1,82 @@
+"""Limits count only while the router itself is on time, and each strikes once."""
+
+import asyncio
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from router.proxy.lookout import LATE_S, LOOK_S, TICK_S, Limit, Lookout
+
+
+def limited(due_s):
+    struck = []
+    limit = Limit(due_s, lambda: struck.append(due_s))
+    return limit, struck
+
+
+@pytest.fixture
+async def lookout():
+    return Lookout()
+
+
+async def test_what_is_due_strikes_once(lookout):
+    now_s = asyncio.get_running_loop().time()
+    limit, struck = limited(now_s + 10.0)
+    lookout.join(limit)
+    first_s = now_s
+    while not struck:
+        first_s += LOOK_S
+        lookout._next_s = first_s
+        lookout.look(first_s)
+    assert first_s == pytest.approx(now_s + 10.0, abs=LOOK_S)
+    lookout.look(first_s)
+    assert len(struck) == 1
+    lookout.leave(limit)
+    assert not len(lookout)
+
+
+async def test_who_left_is_not_looked_at(lookout):
+    limit, struck = limited(0.0)
+    lookout.join(limit)
+    lookout.leave(limit)
+    lookout.look(math.inf)
+    assert not struck
+
+
+async def test_limits_need_no_look_of_their_own(lookout):
+    loop = asyncio.get_running_loop()
+    lookout.join(limited(loop.time() + 60.0)[0])
+    timer = lookout._timer
+    for _ in range(100):
+        lookout.join(limited(loop.time() + 60.0)[0])
+    assert lookout._timer is timer
+
+
+async def test_an_earlier_limit_is_looked_at_in_time(lookout):
+    loop = asyncio.get_running_loop()
+    struck = asyncio.Event()
+    lookout.join(limited(loop.time() + 60.0)[0])
+    began_s = loop.time()
+    lookout.join(Limit(began_s + LOOK_S / 10, struck.set))
+    assert lookout._next_s < began_s + LOOK_S
+    async with asyncio.timeout(5.0):
+        await struck.wait()
+
+
+@given(st.lists(st.floats(0.0, 20.0), min_size=1, max_size=60))
+def test_C06_time_in_which_the_router_was_held_up_counts_for_nobody(lags_s):
+    """However the loop's lag comes: what strikes had its whole time, less what cannot be told."""
+    lookout = Lookout()
+    limit, struck = limited(10.0)
+    lookout._limited.add(limit)
+    now_s, own_s = 0.0, 0.0
+    for lag_s in lags_s:
+        lookout._next_s = now_s + LOOK_S
+        now_s = lookout._next_s + lag_s
+        own_s += LOOK_S + (lag_s if lag_s <= LATE_S else 0.0)
+        lookout.look(now_s)
+        assert bool(struck) == (own_s >= 10.0 - TICK_S) or own_s == pytest.approx(10.0 - TICK_S)
+        if struck:
+            break
