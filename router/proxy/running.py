@@ -1,4 +1,4 @@
-"""Which requests run on which rank, and which of them can compute what another one reuses. Pure."""
+"""Which requests run on which rank, and which of them can compute what another one reuses."""
 
 from router.proxy.prediction import Prediction
 from wire.ids import RequestId, Target
