@@ -7,12 +7,14 @@ shows, and never counted among exact predictions.
 
 from array import array
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
-from prefix_index import block_hashes
-from prefix_index.hashing import pack_hashes, unpack_hashes
+from prefix_index.hashing import unpack_hashes
 from router.prompt.held_chunks import HASH_BYTES, HeldChunks
+from router.prompt.native import chain_chunks
+from router.prompt.prefixes import Json
 from wire.block_hash import namespace_seed
 from wire.ids import Target, WorkerId
 
@@ -42,7 +44,7 @@ class TextChain(msgspec.Struct, frozen=True):
 
 
 def chain_text(
-    pieces: Iterable[bytes], *, model: str, adapter: str | None = None, cache_salt: str | None = None
+    pieces: Iterable[Json], *, model: str, adapter: str | None = None, cache_salt: str | None = None
 ) -> TextChain:
     """Chunk a prompt's text.
 
@@ -52,11 +54,16 @@ def chain_text(
         adapter: LoRA adapter.
         cache_salt: Tenant's salt.
     """
-    text = b"\0".join(pieces)
-    whole = len(text) // CHUNK_BYTES * CHUNK_BYTES
-    words = array("I", text[: min(whole, CHUNK_BYTES * MAX_PROMPT_CHUNKS)])
-    seed = namespace_seed(f"text\0{model}", adapter=adapter, cache_salt=cache_salt)
-    return TextChain(pack_hashes(block_hashes(words, CHUNK_BYTES // words.itemsize, seed)), len(text))
+    text = tuple(pieces)
+    packed = chain_chunks(
+        text, chunk_bytes=CHUNK_BYTES, seed=_find_seed(model, adapter, cache_salt), max_chunks=MAX_PROMPT_CHUNKS
+    )
+    return TextChain(packed, sum(map(len, text)) + max(0, len(text) - 1))
+
+
+@lru_cache(maxsize=1_024)
+def _find_seed(model: str, adapter: str | None, cache_salt: str | None) -> int:
+    return namespace_seed(f"text\0{model}", adapter=adapter, cache_salt=cache_salt)
 
 
 class ApproximateReuse:

@@ -16,6 +16,7 @@ from router.proxy import splice
 from router.proxy.api import SHAPES, Api
 from router.proxy.kept import check_id, name_response, name_session
 from router.proxy.known_bodies import KnownBodies
+from router.proxy.members import decode_members, tell_fault
 
 #: Fields that belong to the router: a rank or a prefill/decode pairing is not the client's to choose.
 ROUTED_FIELDS = ("routed_dp_rank", "data_parallel_rank")
@@ -67,8 +68,9 @@ class RequestBody:
         self.data = data
         self.api = api
         self._shape = SHAPES[api]
-        self._members = decode_members(data) if known is None else known.decode(data, decode_members)
-        if splice.has_repeated_names(data, self._members):
+        members = decode_members(data) if known is None else known.decode(data, decode_members)
+        self._members, self._is_sound = members.by_name, members.is_sound
+        if not self._is_sound and splice.has_repeated_names(data, self._members):
             raise RequestError("a member of the body stands twice")
         self._has_routed_fields = not is_trusted and not self._members.keys().isdisjoint(ROUTERS_FIELDS)
         if self._has_routed_fields:
@@ -113,7 +115,7 @@ class RequestBody:
         try:
             return msgspec.json.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise RequestError(f"{name} cannot be read: {_words(error)}", param=name) from error
+            raise RequestError(f"{name} cannot be read: {tell_fault(error)}", param=name) from error
 
     @property
     def adapters(self) -> list[str]:
@@ -278,6 +280,7 @@ class RequestBody:
             cache_salt=given.get("cache_salt") if self.salt is None else self.salt,
             field_names=frozenset(name for name in self._members if self._has(name)),
             unrenderable=None if self._shape.generates else "pooling",
+            is_sound=self._is_sound,
         )
 
     def _read_messages(self) -> memoryview | None:
@@ -309,26 +312,6 @@ def find_name(value: Any, names: Iterable[str]) -> str | None:
     return None
 
 
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def decode_members(data: bytes) -> dict[str, memoryview]:
-    """Members of a JSON object, each as it stands there.
-
-    Raises:
-        RequestError: It is none.
-    """
-    if not data:
-        raise RequestError("the body is empty; a JSON object was expected")
-    try:
-        members = _MEMBERS.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise RequestError(f"the body is not a JSON object: {_words(error)}") from error
-    except RecursionError as error:
-        raise RequestError("the body nests too deep") from error
-    return {name: memoryview(raw) for name, raw in members.items()}
-
-
 def read_adapters(said: Any) -> list[str]:
     """SGLang's `lora_path`: the name of an adapter, or one for each prompt, null where it is the plain model.
 
@@ -339,10 +322,3 @@ def read_adapters(said: Any) -> list[str]:
     if not all(isinstance(name, str) for name in names):
         raise RequestError("lora_path must be str, or a list of them", param="lora_path")
     return names
-
-
-def _words(error: BaseException) -> str:
-    """What a decoder said, without the client's bytes."""
-    if isinstance(error, UnicodeDecodeError):
-        return "not UTF-8"
-    return "nested too deep" if isinstance(error, RecursionError) else str(error)[:200]

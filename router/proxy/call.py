@@ -31,7 +31,7 @@ from router.metrics import RequestOutcome
 from router.placement.instructions import Place
 from router.placement.stimuli import Outcome, TargetJudged
 from router.proxy import respond
-from router.proxy.attempt import Attempt, RunningRequests
+from router.proxy.attempt import Attempt
 from router.proxy.client import Client, ClientGoneError
 from router.proxy.error_form import encode_error_event, find_error_form
 from router.proxy.headers import Headers, HeadersTooLargeError, find_header, request_headers
@@ -41,6 +41,7 @@ from router.proxy.ports import ProxyParts, find_address
 from router.proxy.received import UnsupportedEncodingError, read_limited
 from router.proxy.refusal import MAX_NAME_CHARS, hide_models
 from router.proxy.relay import Relay
+from router.proxy.running import RunningRequests
 from router.proxy.sse import Usage
 from router.proxy.traced import end_trace, mark_place, trace_call
 from router.proxy.upstream import Exchange

@@ -5,7 +5,7 @@ its name comes from its first request, the same in every router. Two requests th
 different ways are two conversations: equal heads never become one session that everybody shares.
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import msgspec
@@ -38,7 +38,7 @@ class Fingerprints:
         self._max_ends = max_ends
         self._ends: OrderedDict[int, _End] = OrderedDict()
         #: Where ends stand, by landmark, and how many do: a prompt is looked at in those places alone.
-        self._places: dict[int, Counter[int]] = {}
+        self._places: dict[int, dict[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -92,7 +92,8 @@ class Fingerprints:
             if known is not None:
                 self._leave(known)
             end = self._ends[block] = _End(session, place, hashes[_find_landmark(place)])
-            self._places.setdefault(end.landmark, Counter())[place] += 1
+            places = self._places.setdefault(end.landmark, {})
+            places[place] = places.get(place, 0) + 1
         self._ends.move_to_end(block)
         if len(self._ends) > self._max_ends:
             self._leave(self._ends.popitem(last=False)[1])
