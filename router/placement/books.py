@@ -107,10 +107,10 @@ class Books:
         self, session: SessionId, arrival: RequestArrived, query: PlacementQuery, entry: Reservation
     ) -> None:
         target, now_s = entry.target, entry.reserved_at_s
-        if query.home is None:
-            self.heads.record(arrival.chain_hashes, now_s)
-        else:
+        if query.home is not None:
             self._record_return(query.home, session, now_s)
+        elif arrival.chain_hashes:
+            self.heads.record(arrival.chain_hashes, now_s)
         rank = self.fleet.find(target)
         if rank is not None:
             rank.ages.record_stored()

@@ -187,15 +187,22 @@ class Call:
         """Every rank that has a share of it; none before it was sent."""
         return self.legs or (() if self.target is None else (self.target,))
 
+    def find_url(self, target: Target) -> str:
+        """Where a rank is asked about it, with the query as it came.
+
+        Raises:
+            UpstreamUnreachableError: Its worker left.
+        """
+        url = f"{find_address(self.parts.fleet, target)}{self.path}"
+        return f"{url}?{self.query.decode('latin-1')}" if self.query else url
+
     async def open_at(self, target: Target, data: bytes) -> Exchange:
         """An exchange with one rank about what the client asks, method and query as they are.
 
         Raises:
             DovecoteError: The worker failed; one that refuses the connection is reported.
         """
-        url = f"{find_address(self.parts.fleet, target)}{self.path}"
-        if self.query:
-            url += f"?{self.query.decode('latin-1')}"
+        url = self.find_url(target)
         headers = self.forward_headers(target)
         try:
             return await self.parts.upstream.open(url, headers, data, method=self.method)
