@@ -134,7 +134,7 @@ class RankAccount:
 
     def record_output(self, entry: Reservation, output_tokens: int, outputs: OutputLengths) -> None:
         """A request gave so much by now."""
-        count = self._count_decode if entry.request_id in self.decoding else self._count_room
+        count = self._count_decode if entry.phase is Phase.DECODE else self._count_room
         count(entry, -1)
         entry.output_tokens = output_tokens
         _expect(entry, outputs)

@@ -196,7 +196,7 @@ class Placer:
             home=None if is_cut else home,
             live=None if conversation is None else books.live.find(conversation),
             expected=expected,
-            mean_live_sessions=len(books.live) / max(1, len(self.fleet)),
+            mean_live_sessions=len(books.live) / (len(self.fleet) or 1),
             return_rate_per_s=books.live.return_rate_per_s,
             request_work_s=self.fleet.recent.request_work_s,
             credit_ratio=self._costs.predicted_credit_ratio,

@@ -222,11 +222,12 @@ class PredictedResidency:
             blocks *= 2
         if deepest is None:
             return NOTHING_EXPECTED
-        compared: dict[Target, int] = {}
         known = levels[-1][0]
+        compared: dict[Target, int] = {}
         for prediction in deepest.find_latest():
             blocks = count_shared_blocks(chain_hashes, prediction.chain_hashes, known // block_tokens)
-            compared[prediction.target] = max(blocks * block_tokens, compared.get(prediction.target, known))
+            if blocks * block_tokens > compared.get(prediction.target, 0):
+                compared[prediction.target] = blocks * block_tokens
         return Expected(compared, levels[::-1])
 
     def confirm(self, request_id: RequestId, now_s: float) -> None:
