@@ -254,6 +254,8 @@ class Ledger:
         own: tuple[float, ...] = ()
         if account is not None and account.prefilling:
             own = account.settled_at_s, account.remaining_s, account.estimated_s * OVERDUE_RATIO
+        if not self._words:
+            return own, ()
         partials = [(word.ranks.get(target), word.told_at_s) for word in self._words.values()]
         return own, tuple([(told.waiting_s, at_s) for told, at_s in partials if told is not None])
 

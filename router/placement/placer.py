@@ -143,14 +143,15 @@ class Placer:
         question, home = self._ask(eligible, conversation, now_s)
         self._following.arrive(arrival)
         answer = self._chooser.answer(question, eligible.candidates)
-        decision = tell_choice(self._chooser, eligible, question, answer, home)
+        forecast = self._chooser.foretell(question.query, answer)
+        decision = tell_choice(self.policy, eligible, question, answer, forecast=forecast, home=home)
         opinion = None
         if self._shadow is not None and not eligible.candidates.legs:
             opinion = self._shadow.judge(question, self.policy, answer)
         if opinion is not None:
             decision = decision.with_shadow(opinion)
         self.ignored.failed_choices += answer.failure is not None
-        self._charge(arrival, question, answer, conversation)
+        self._charge(arrival, question, answer, forecast.work_s, conversation)
         self.decisions.store(decision)
         return Place(arrival.request_id, answer.choice.target, decision, decision.prefill)
 
@@ -168,7 +169,9 @@ class Placer:
         policy = copy.deepcopy(self.policy)
         Following(policy).arrive(arrival)
         chooser = self._ask_with(policy, is_exhaustive=True)
-        return tell_choice(chooser, eligible, question, chooser.answer(question, eligible.candidates), home)
+        answer = chooser.answer(question, eligible.candidates)
+        forecast = chooser.foretell(question.query, answer)
+        return tell_choice(policy, eligible, question, answer, forecast=forecast, home=home)
 
     def _ask(self, eligible: Eligible, conversation: SessionId | None, now_s: float) -> tuple[Question, Home | None]:
         """The question, and the conversation's home whether it counts or not."""
@@ -203,10 +206,14 @@ class Placer:
         return question, home
 
     def _charge(
-        self, arrival: RequestArrived, question: Question, answer: Answer, conversation: SessionId | None
+        self,
+        arrival: RequestArrived,
+        question: Question,
+        answer: Answer,
+        work_s: float,
+        conversation: SessionId | None,
     ) -> None:
         query = question.query
-        work_s = self._chooser.work_s(query, answer)
         charge = make_charge(
             arrival, question, answer, work_s=work_s, conversation=conversation, origin=self._settings.origin
         )

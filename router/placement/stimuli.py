@@ -1,5 +1,6 @@
 """Everything that can happen to placement, as values. Past tense; each says when it happened."""
 
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
 import msgspec
@@ -72,7 +73,7 @@ class RequestArrived(msgspec.Struct, frozen=True, kw_only=True):
     #: What the overlaps rest on, in words.
     credit: str = "exact"
     #: Ranks whose overlap is a guess from chunks of text.
-    approximate: frozenset[Target] = frozenset()
+    approximate: AbstractSet[Target] = frozenset()
     #: Ways to serve the prompt on ranks where more than the device cache counts.
     options: dict[Target, tuple[ReuseOption, ...]] = {}
     #: Name of state inside one engine that it rests on (`StateKept`); None where it can go anywhere.

@@ -73,6 +73,8 @@ class ApproximateReuse:
         self._max_chunks = max_chunks
         self._chunks: dict[Target, HeldChunks] = {}
         self._admitted: set[WorkerId] = set()
+        #: Those of `_chunks` that get credit.
+        self._credited: dict[Target, HeldChunks] = {}
         #: Bytes of text a token stands for, learned from answers.
         self.bytes_per_token = BYTES_PER_TOKEN
 
@@ -87,11 +89,8 @@ class ApproximateReuse:
     def find_reuse(self, chain: TextChain, prompt_tokens: int) -> dict[Target, int]:
         """Tokens that each admitted rank is likely to hold of a prompt of that length; 0 included."""
         per_chunk = prompt_tokens * CHUNK_BYTES / max(1, chain.size_bytes)
-        return {
-            target: min(prompt_tokens - 1, int(held.count(chain.packed) * per_chunk))
-            for target, held in self._chunks.items()
-            if target.worker in self._admitted
-        }
+        most = prompt_tokens - 1
+        return {target: min(most, int(held.count(chain.packed) * per_chunk)) for target, held in self._credited.items()}
 
     def learn(self, target: Target, chain: TextChain, *, prompt_tokens: int | None, cached_tokens: int | None) -> None:
         """A rank answered.
@@ -105,6 +104,7 @@ class ApproximateReuse:
         held = self._chunks.get(target)
         if held is None:
             held = self._chunks[target] = HeldChunks(self._max_chunks)
+            self._find_credited()
         if prompt_tokens and chain.size_bytes >= CHUNK_BYTES:
             self._learn_length(chain.size_bytes / prompt_tokens)
             if cached_tokens is not None:
@@ -116,6 +116,7 @@ class ApproximateReuse:
     def forget(self, target: Target) -> None:
         """A rank's cache is gone."""
         self._chunks.pop(target, None)
+        self._find_credited()
 
     @property
     def is_needed(self) -> bool:
@@ -130,10 +131,14 @@ class ApproximateReuse:
         """Give a worker's ranks credit this way, or none; what they were thought to hold is then forgotten."""
         if admitted:
             self._admitted.add(worker)
-            return
-        self._admitted.discard(worker)
-        for target in [target for target in self._chunks if target.worker == worker]:
-            del self._chunks[target]
+        else:
+            self._admitted.discard(worker)
+            for target in [target for target in self._chunks if target.worker == worker]:
+                del self._chunks[target]
+        self._find_credited()
+
+    def _find_credited(self) -> None:
+        self._credited = {target: held for target, held in self._chunks.items() if target.worker in self._admitted}
 
     def _learn_length(self, bytes_per_token: float) -> None:
         low, high = _PLAUSIBLE_BYTES

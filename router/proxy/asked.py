@@ -20,7 +20,7 @@ from router.proxy.converted import convert, find_usual_form, is_converted, is_kn
 from router.proxy.headers import Headers, text_headers
 from router.proxy.ports import ProxyParts
 from router.proxy.refusal import state_refusal, unknown_model
-from router.sessions.identity import find_session
+from router.sessions.identity import SESSION_HEADERS, find_session
 from wire.ids import RequestId, SessionId, Target
 
 #: Bodies above this are converted in a thread: some 2 ms.
@@ -104,12 +104,17 @@ async def prepare(
     Raises:
         RequestError: A member of the body is not what it should be.
     """
-    identity, pin = find_session(text_headers(headers), body.identity), find_pin(parts, body.pin, tenant)
+    named = not SESSION_HEADERS.isdisjoint([name for name, _ in headers])
+    identity = find_session(text_headers(headers) if named else {}, body.identity)
+    pin = find_pin(parts, body.pin, tenant)
     session = None if identity.session is None else SessionId(scope_name(tenant, identity.session))
     if session is not None and identity.source == "previous_response_id":
         session = parts.chains.find(session)
-    conversion = _choose_conversion(parts, body) if is_converted(body.api) else None
-    prompt = await parts.prompts.prepare(body.model, await _read_prompt(parts, body, conversion), len(body.data))
+    conversion, request = None, body.prompt_input
+    if is_converted(body.api):
+        conversion = _choose_conversion(parts, body)
+        request = await _convert(parts, body, conversion)
+    prompt = await parts.prompts.prepare(body.model, request, len(body.data))
     return Asked(
         request_id=request_id,
         model=body.model,
@@ -139,10 +144,8 @@ def _choose_conversion(parts: ProxyParts, body: RequestBody) -> str | None:
     return parts.conversions.choose(body.model, body.api, find_likely=find_likely)
 
 
-async def _read_prompt(parts: ProxyParts, body: RequestBody, conversion: str | None) -> PromptInput:
-    """What makes the prompt of a body; a long one that has to be converted is so off the event loop."""
-    if not is_converted(body.api):
-        return body.prompt_input
+async def _convert(parts: ProxyParts, body: RequestBody, conversion: str | None) -> PromptInput:
+    """What makes the prompt of a body that has to be converted; of a long one off the event loop."""
     if len(body.data) <= CONVERTED_INLINE_BYTES or is_known(body, conversion, parts.chats):
         return convert(body, conversion, parts.chats)
     return await asyncio.to_thread(convert, body, conversion, parts.chats)
@@ -178,14 +181,14 @@ def arrive(
         request_id=asked.request_id,
         model=asked.model,
         prompt_tokens=prompt.prompt_tokens,
-        overlaps={**overlaps, **guesses},
+        overlaps={**overlaps, **guesses} if overlaps else guesses,
         session=asked.session,
         max_output_tokens=asked.max_output_tokens,
         excluded=excluded,
         chain_hashes=() if chain is None else chain.hashes,
         chain_block_tokens=0 if chain is None else chain.block_tokens,
         credit=prompt.credit,
-        approximate=frozenset(guesses),
+        approximate=guesses.keys(),
         options=options,
         pin=asked.pin,
         takes_pair=asked.takes_pair,

@@ -77,8 +77,8 @@ ACCESS = (
     Mutation(
         "the router looks for cached prompts under the client's own salt",
         "router/proxy/body.py",
-        'cache_salt=given.get("cache_salt") if self.salt is None else self.salt',
-        'cache_salt=self.get("cache_salt")',
+        '            given["cache_salt"] = self.salt\n',
+        "            pass\n",
         TENANTS,
     ),
     Mutation(

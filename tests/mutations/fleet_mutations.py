@@ -20,8 +20,8 @@ FLEET = (
     Mutation(
         "answers of ranks that fail are compared with nothing",
         "router/placement/tell.py",
-        "reused.overlap_tokens or withheld.confirmed_tokens",
-        "reused.overlap_tokens",
+        "if not cached_tokens and eligible.withheld:",
+        "if False:",
         FAILING,
     ),
     Mutation(
