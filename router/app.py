@@ -48,6 +48,7 @@ from router.placement.settings import RequestLimit
 from router.policy.catalogue import build_policies
 from router.policy.native import pricing_available
 from router.prompt import PromptCatalogue
+from router.prompt.native import text_available
 from router.proxy.admit import Admission
 from router.proxy.asgi import serve_asgi
 from router.proxy.bounds import Bounds
@@ -235,8 +236,8 @@ class Router:
 
     @asynccontextmanager
     async def _live(self, _app: FastAPI) -> AsyncIterator[None]:
-        if not (native_available() and pricing_available()):
-            _log.warning("native_module_missing effect='index, hashes and prices of ranks run in Python, slowly'")
+        if not (native_available() and pricing_available() and text_available()):
+            _log.warning("native_module_missing effect='index, hashes, prices and bodies run in Python, slowly'")
         self._loop = asyncio.get_running_loop()
         self.events.start()
         upstream = PooledUpstream(connect_s=self.config.timeouts.connect_s, lookout=self._lookout, tls=self._worker_tls)

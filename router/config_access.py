@@ -66,7 +66,8 @@ class KeyConfig(ConfigModel):
     #: Models it may ask for; all where left out.
     models: Annotated[tuple[Text, ...], Field(min_length=1, max_length=1_000)] | None = None
     limits: KeyLimitsConfig = KeyLimitsConfig()
-    #: Highest priority that a request of it may ask for.
+    #: Highest priority that a request of it may ask for: of the router's queue (`x-dovecote-priority`), and of engines'
+    #: (`priority` in a body, which is kept within so much above and below 0, and left out where this is 0).
     max_priority: Annotated[int, Field(strict=True, ge=0, le=9)] = 0
 
     @model_validator(mode="after")

@@ -14,9 +14,11 @@ _DEFAULT = BreakerSettings()
 class BreakerConfig(ConfigModel):
     """When a rank that fails gets no requests. Only failures of the engine count: what clients did wrong does not."""
 
-    #: Failed requests in a row that open a rank's breaker.
+    #: Failed requests in a row that open a rank's breaker; those of one conversation, or of one request that comes
+    #: again and again, count once.
     failures: Count = _DEFAULT.failures
-    #: Or so many failures among the last `window` requests, though others went well.
+    #: Or so many failures among the last `window` requests, though others went well; not where all are of one tenant
+    #: and others are served.
     window: Count = _DEFAULT.window
     window_failures: Count = _DEFAULT.window_failures
     #: Time for which it stays open; doubled each time until a request goes well.

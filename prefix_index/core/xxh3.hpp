@@ -9,6 +9,10 @@
 #include <cstdint>
 #include <cstring>
 
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
+
 namespace dovecote::xxh3 {
 
 inline constexpr std::uint32_t kPrime32[3] = {0x9E3779B1u, 0x85EBCA77u, 0xC2B2AE3Du};
@@ -128,6 +132,19 @@ inline std::uint64_t hash_upto_240(const unsigned char* in, std::size_t bytes, s
   return avalanche(sum + mix16(in + bytes - 16, kSecret + kShortestSecret - 17, seed));
 }
 
+#if defined(__SSE2__)
+inline void add_stripe(std::uint64_t* lanes, const unsigned char* in, const unsigned char* secret) {
+  const auto load = [](const auto* at) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at)); };
+  for (int pair = 0; pair < 4; ++pair) {
+    const __m128i words = load(in + 16 * pair);
+    const __m128i keyed = _mm_xor_si128(words, load(secret + 16 * pair));
+    const __m128i product = _mm_mul_epu32(keyed, _mm_srli_epi64(keyed, 32));
+    const __m128i crossed = _mm_shuffle_epi32(words, _MM_SHUFFLE(1, 0, 3, 2));
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(lanes + 2 * pair),
+                     _mm_add_epi64(load(lanes + 2 * pair), _mm_add_epi64(product, crossed)));
+  }
+}
+#else
 inline void add_stripe(std::uint64_t* lanes, const unsigned char* in, const unsigned char* secret) {
   for (int lane = 0; lane < 8; ++lane) {
     const std::uint64_t word = read64(in + 8 * lane);
@@ -136,29 +153,41 @@ inline void add_stripe(std::uint64_t* lanes, const unsigned char* in, const unsi
     lanes[lane] += (keyed & 0xFFFFFFFFu) * (keyed >> 32);
   }
 }
+#endif
 
-inline std::uint64_t hash_long(const unsigned char* in, std::size_t bytes, std::uint64_t seed) {
-  unsigned char secret[kSecretBytes];
-  for (std::size_t at = 0; at < kSecretBytes; at += 8) {
-    const std::uint64_t word = read64(kSecret + at) + (at % 16 == 0 ? seed : 0 - seed);
-    for (int byte = 0; byte < 8; ++byte) secret[at + byte] = static_cast<unsigned char>(word >> (8 * byte));
-  }
+// Of more than 240 bytes; the first stripe may lie elsewhere than the rest.
+inline std::uint64_t hash_stripes(const unsigned char* first, const unsigned char* rest, std::size_t bytes,
+                                  const unsigned char* secret) {
   std::uint64_t lanes[8] = {kPrime32[2], kPrime64[0], kPrime64[1], kPrime64[2],
                             kPrime64[3], kPrime32[1], kPrime64[4], kPrime32[0]};
   const std::size_t stripes = (bytes - 1) / kStripeBytes;
-  for (std::size_t stripe = 0; stripe < stripes; ++stripe) {
-    add_stripe(lanes, in + stripe * kStripeBytes, secret + 8 * (stripe % kStripesPerBlock));
+  // Sums may be made in any order until they are scrambled. A chain waits for the hash before: what is new comes last.
+  const bool comes_last = stripes < kStripesPerBlock;
+  if (!comes_last) add_stripe(lanes, first, secret);
+  for (std::size_t stripe = 1; stripe < stripes; ++stripe) {
+    add_stripe(lanes, rest + (stripe - 1) * kStripeBytes, secret + 8 * (stripe % kStripesPerBlock));
     if (stripe % kStripesPerBlock != kStripesPerBlock - 1) continue;
     for (int lane = 0; lane < 8; ++lane) {
       const std::uint64_t key = read64(secret + kSecretBytes - kStripeBytes + 8 * lane);
       lanes[lane] = (lanes[lane] ^ (lanes[lane] >> 47) ^ key) * kPrime32[0];
     }
   }
-  add_stripe(lanes, in + bytes - kStripeBytes, secret + kSecretBytes - kStripeBytes - 7);
+  add_stripe(lanes, rest + bytes - 2 * kStripeBytes, secret + kSecretBytes - kStripeBytes - 7);
+  if (comes_last) add_stripe(lanes, first, secret);
   std::uint64_t sum = bytes * kPrime64[0];
   for (int lane = 0; lane < 8; lane += 2)
     sum += fold_product(lanes[lane] ^ read64(secret + 11 + 8 * lane), lanes[lane + 1] ^ read64(secret + 19 + 8 * lane));
   return avalanche(sum);
+}
+
+inline std::uint64_t hash_long(const unsigned char* in, std::size_t bytes, std::uint64_t seed) {
+  if (seed == 0) return hash_stripes(in, in + kStripeBytes, bytes, kSecret);
+  unsigned char secret[kSecretBytes];
+  for (std::size_t at = 0; at < kSecretBytes; at += 8) {
+    const std::uint64_t word = read64(kSecret + at) + (at % 16 == 0 ? seed : 0 - seed);
+    for (int byte = 0; byte < 8; ++byte) secret[at + byte] = static_cast<unsigned char>(word >> (8 * byte));
+  }
+  return hash_stripes(in, in + kStripeBytes, bytes, secret);
 }
 
 inline std::uint64_t hash(const unsigned char* in, std::size_t bytes, std::uint64_t seed) {

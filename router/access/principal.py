@@ -58,7 +58,7 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 #: Whoever reaches a router without keys: that is a matter of its address alone.
-OPERATOR = Principal(name="anonymous", role=Role.ADMIN)
+OPERATOR = Principal(name="anonymous", role=Role.ADMIN, max_priority=9)
 #: Whoever comes without a key where that is allowed beside keys.
 ANONYMOUS = Principal(name="anonymous", tenant="anonymous")
 #: Whoever came past no guard: an ordinary client, of whom nothing is known.

@@ -6,14 +6,49 @@
                                                                   └── trial failed ─┘
 
 Only failures of the engine count. What a client did wrong, took back or could not wait for, and a full queue, say
-nothing against it; a full queue makes others preferred for a while. Probes of health never pass through the breaker:
-without traffic they are what closes it, on probation, so that one more failure opens it again, each time for longer.
+nothing against it; a full queue makes others preferred for a while. A request may be what makes an engine fail: what
+one cause (a conversation, a prompt) brings about again and again counts once, and says nothing more until it went well
+or was quiet for as long as failures are remembered; and where requests of other tenants go well, those of one tenant
+alone open nothing. A connection that did not come about is no request's doing and always counts. Probes of health never
+pass through the breaker: without traffic they are what closes it, on probation, so that one more failure opens it
+again, each time for longer.
 Source: docs/faults.md D01, D02, D11, D12.
 """
 
+from collections import deque
 from enum import StrEnum
+from typing import NamedTuple
 
 import msgspec
+
+#: Causes of failures that one breaker remembers.
+MAX_CAUSES = 256
+#: Failures of one cause on a rank after which it goes elsewhere, where there is an elsewhere.
+MAX_TRIES = 2
+
+
+class Cause(NamedTuple):
+    """Whose request failed, as far as requests can be told apart: those of one conversation are one cause."""
+
+    #: Empty where there are no tenants.
+    tenant: str
+    #: The conversation, or else the request itself.
+    key: str | int
+
+
+class _Failures(NamedTuple):
+    """Of one cause."""
+
+    times: int
+    last_s: float
+
+
+class _Seen(NamedTuple):
+    """One request of late."""
+
+    is_failure: bool
+    #: Whose it was; None where nobody's request brought it about.
+    tenant: str | None
 
 
 class Verdict(StrEnum):
@@ -40,7 +75,7 @@ class BreakerState(StrEnum):
 class BreakerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """When a breaker opens, and for how long."""
 
-    #: Failures in a row that open it.
+    #: Failures in a row, each of another cause, that open it.
     failures: int = 5
     #: Of the last `window` requests since the first failure, failures that open it though some went well.
     window: int = 20
@@ -66,8 +101,10 @@ class Breaker:
         self._settings = settings
         #: Failures since the last request that went well.
         self._streak = 0
-        #: The last requests, the latest lowest: 1 is a failure.
-        self._window_bits = 0
+        #: The last requests, the latest last; of one cause the first failure.
+        self._window: deque[_Seen] = deque(maxlen=settings.window)
+        #: Causes whose requests failed, the one that did so last at the end.
+        self._causes: dict[Cause, _Failures] = {}
         self._failed_at_s = float("-inf")
         #: Until when it is open; None while it is closed.
         self._open_until_s: float | None = None
@@ -102,6 +139,11 @@ class Breaker:
             return True
         return self._streak >= self._settings.doubt_failures and not self._is_forgotten(now_s)
 
+    def is_tried(self, cause: Cause, now_s: float) -> bool:
+        """Whether requests of a cause failed here often enough to be better sent elsewhere."""
+        failures = self._find_failures(cause, now_s)
+        return failures is not None and failures.times >= MAX_TRIES
+
     def is_over(self, now_s: float) -> bool:
         """Whether its last failure is so old that it matters no more to whoever left the fleet."""
         return not self.trials and now_s - self._failed_at_s > self._settings.memory_s
@@ -109,21 +151,25 @@ class Breaker:
     def is_clean(self, now_s: float) -> bool:
         """Whether nothing is remembered that still matters."""
         is_closed = self._open_until_s is None and not self._on_probation and not self.trials
-        is_well = self._streak == 0 and not self._window_bits
-        return is_closed and not self.is_full(now_s) and (is_well or self._is_forgotten(now_s))
+        is_well = self._streak == 0 and not any(seen.is_failure for seen in self._window)
+        is_known = any(now_s - failures.last_s <= self._settings.memory_s for failures in self._causes.values())
+        return is_closed and not self.is_full(now_s) and not is_known and (is_well or self._is_forgotten(now_s))
 
-    def judge(self, verdict: Verdict, now_s: float, *, retry_after_s: float | None = None) -> None:
+    def judge(
+        self, verdict: Verdict, now_s: float, *, retry_after_s: float | None = None, cause: Cause | None = None
+    ) -> None:
         """Take in how a request went.
 
         Args:
             verdict: What it says.
             now_s: When.
             retry_after_s: How long the engine with the full queue wants to be left alone.
+            cause: Whose request it was; None where no request can have brought it about.
         """
         if verdict is Verdict.FAILED:
-            self._fail(now_s)
+            self._fail(now_s, cause)
         elif verdict is Verdict.GOOD:
-            self._succeed(now_s)
+            self._succeed(now_s, cause)
         elif verdict is Verdict.FULL:
             pause_s = self._settings.full_s if retry_after_s is None else retry_after_s
             until_s = now_s + min(max(pause_s, 0.0), self._settings.max_full_s)
@@ -135,23 +181,43 @@ class Breaker:
             self._close()
             self._on_probation = True
 
-    def _fail(self, now_s: float) -> None:
+    def _fail(self, now_s: float, cause: Cause | None) -> None:
         state = self.find_state(now_s)
         if state is BreakerState.OPEN:
             # Requests from before go on failing; that is known already.
+            return
+        if cause is not None and not self._is_news(cause, now_s):
             return
         if self._is_forgotten(now_s):
             self._forget()
         self._failed_at_s = now_s
         self._streak += 1
-        self._note(1)
-        failures = self._window_bits.bit_count()
-        settings = self._settings
-        is_bad = self._streak >= settings.failures or failures >= settings.window_failures
-        if state is BreakerState.HALF_OPEN or self._on_probation or is_bad:
+        self._window.append(_Seen(is_failure=True, tenant=None if cause is None else cause.tenant))
+        if state is BreakerState.HALF_OPEN or self._on_probation or self._is_bad():
             self._open(now_s)
 
-    def _succeed(self, now_s: float) -> None:
+    def _is_news(self, cause: Cause, now_s: float) -> bool:
+        """Remember a failure of a cause; whether it is the first one of late."""
+        before = self._find_failures(cause, now_s)
+        self._causes.pop(cause, None)
+        self._causes[cause] = _Failures(1 if before is None else before.times + 1, now_s)
+        if len(self._causes) > MAX_CAUSES:
+            del self._causes[next(iter(self._causes))]
+        return before is None
+
+    def _find_failures(self, cause: Cause, now_s: float) -> _Failures | None:
+        failures = self._causes.get(cause)
+        return None if failures is None or now_s - failures.last_s > self._settings.memory_s else failures
+
+    def _is_bad(self) -> bool:
+        """Whether it failed too often, and not for one tenant alone while others were served."""
+        failed_for = [seen.tenant for seen in self._window if seen.is_failure]
+        is_often = self._streak >= self._settings.failures or len(failed_for) >= self._settings.window_failures
+        if not is_often or not failed_for[0] or len(set(failed_for)) > 1:
+            return is_often
+        return all(seen.tenant == failed_for[0] for seen in self._window)
+
+    def _succeed(self, now_s: float, cause: Cause | None) -> None:
         state = self.find_state(now_s)
         if state is BreakerState.OPEN:
             return
@@ -159,10 +225,9 @@ class Breaker:
             self._close()
         self._streak = self._openings = 0
         self._on_probation = False
-        self._note(0)
-
-    def _note(self, bit: int) -> None:
-        self._window_bits = (self._window_bits << 1 | bit) & ((1 << self._settings.window) - 1)
+        self._window.append(_Seen(is_failure=False, tenant=None if cause is None else cause.tenant))
+        if cause is not None:
+            self._causes.pop(cause, None)
 
     def _open(self, now_s: float) -> None:
         # Doubling stops long before a float does.
@@ -174,7 +239,8 @@ class Breaker:
 
     def _close(self) -> None:
         self._open_until_s = None
-        self._streak = self._window_bits = 0
+        self._streak = 0
+        self._window.clear()
 
     def _is_forgotten(self, now_s: float) -> bool:
         """Whether its last failure is too old to say anything; what is open or on probation is not forgotten."""
@@ -183,4 +249,5 @@ class Breaker:
         return now_s - self._failed_at_s > self._settings.memory_s
 
     def _forget(self) -> None:
-        self._streak = self._openings = self._window_bits = 0
+        self._streak = self._openings = 0
+        self._window.clear()

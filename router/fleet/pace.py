@@ -16,6 +16,7 @@ from wire.ids import WorkerId
 
 #: The ratio stays within 1/64 and 64, whatever is measured.
 MAX_LOG_RATIO = math.log(64.0)
+LEAST_RATIO = math.exp(-MAX_LOG_RATIO)
 #: One measurement moves the logarithm by this much at most, before it is averaged in.
 MAX_LOG_STEP = 1.0
 #: Weight of a measurement once many were seen.
@@ -35,13 +36,10 @@ class Pace:
 
     def __init__(self) -> None:
         self._log_ratio = 0.0
+        #: Measured over predicted seconds.
+        self.ratio = 1.0
         #: Measurements taken in.
         self.measurements = 0
-
-    @property
-    def ratio(self) -> float:
-        """Measured over predicted seconds."""
-        return math.exp(self._log_ratio)
 
     def record(self, *, predicted_s: float, measured_s: float) -> None:
         """Takes one measurement in. `predicted_s` is without the ratio; either at or below zero is passed over."""
@@ -53,6 +51,7 @@ class Pace:
         bound = MAX_LOG_STEP if self.measurements > 4 else MAX_LOG_RATIO
         moved = self._log_ratio + weight * min(max(step, -bound), bound)
         self._log_ratio = min(max(moved, -MAX_LOG_RATIO), MAX_LOG_RATIO)
+        self.ratio = math.exp(self._log_ratio)
 
 
 class AttentionPace:
@@ -64,12 +63,9 @@ class AttentionPace:
 
     def __init__(self) -> None:
         self._log_ratio = 0.0
+        #: Measured over predicted seconds of attention, relative to the whole prefill.
+        self.ratio = 1.0
         self._usual_share: float | None = None
-
-    @property
-    def ratio(self) -> float:
-        """Measured over predicted seconds of attention, relative to the whole prefill."""
-        return math.exp(self._log_ratio)
 
     def record(self, *, attention_share: float, predicted_s: float, measured_s: float) -> None:
         """Takes one measurement in: slower than usual with more attention than usual means that attention is slow.
@@ -87,6 +83,7 @@ class AttentionPace:
         error = min(max(math.log(measured_s) - math.log(predicted_s), -MAX_LOG_STEP), MAX_LOG_STEP)
         moved = self._log_ratio + self.LEARNING_RATIO * error * (attention_share - self._usual_share)
         self._log_ratio = min(max(moved, -self.MAX_LOG_RATIO), self.MAX_LOG_RATIO)
+        self.ratio = math.exp(self._log_ratio)
         self._usual_share += SLOWEST_LEARNING_RATIO * (attention_share - self._usual_share)
 
 
@@ -144,7 +141,7 @@ class StepPace:
         slope = (self._xy - self._x * mean_y) / (variance + self.PRIOR)
         base = mean_y - slope * mean_x
         relative = 1.0 + slope / base if base > 0 else self.MAX_CONTEXT_RATIO
-        self.context_ratio = min(max(relative, math.exp(-MAX_LOG_RATIO)), self.MAX_CONTEXT_RATIO)
+        self.context_ratio = min(max(relative, LEAST_RATIO), self.MAX_CONTEXT_RATIO)
         # As with `Pace`, the first answer takes it half-way.
         log_ratio = math.log(mean_y / (1.0 - mean_x + self.context_ratio * mean_x))
         log_ratio *= self._weight / (self._weight + 1.0)

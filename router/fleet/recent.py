@@ -42,11 +42,13 @@ class RecentWork:
 
     def record(self, *, work_s: float, new_tokens: int, now_s: float) -> None:
         """Notes one request."""
-        kept_ratio = self._kept_ratio(now_s)
+        kept_ratio = 1.0
+        if now_s > self._at_s:
+            kept_ratio = self._kept_ratio(now_s)
+            self._at_s = now_s
         self._work_s = self._work_s * kept_ratio + work_s
         self._requests = self._requests * kept_ratio + 1.0
         self._tokens = self._tokens * kept_ratio + new_tokens
-        self._at_s = max(self._at_s, now_s)
         self.filled_tokens += new_tokens
 
     def share(self, now_s: float) -> RecentShare:

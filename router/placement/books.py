@@ -107,10 +107,10 @@ class Books:
         self, session: SessionId, arrival: RequestArrived, query: PlacementQuery, entry: Reservation
     ) -> None:
         target, now_s = entry.target, entry.reserved_at_s
-        if query.home is None:
-            self.heads.record(arrival.chain_hashes, now_s)
-        else:
+        if query.home is not None:
             self._record_return(query.home, session, now_s)
+        elif arrival.chain_hashes:
+            self.heads.record(arrival.chain_hashes, now_s)
         rank = self.fleet.find(target)
         if rank is not None:
             rank.ages.record_stored()
@@ -172,7 +172,7 @@ class Books:
             case TargetJudged():
                 if told.target not in self.fleet:
                     return False
-                self.breakers.judge(told.target, told.verdict, now_s, told.retry_after_s)
+                self.breakers.judge(told.target, told.verdict, now_s, told.retry_after_s, told.cause)
             case WorkerProbed():
                 self.breakers.probe(told.worker, now_s)
             case StateKept():

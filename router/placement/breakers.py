@@ -7,7 +7,7 @@ Source: docs/faults.md B12, D11, D12.
 
 from collections.abc import Callable, Mapping
 
-from router.fleet.breaker import Breaker, BreakerSettings, BreakerState, Verdict
+from router.fleet.breaker import Breaker, BreakerSettings, BreakerState, Cause, Verdict
 from wire.ids import RequestId, Target, WorkerId
 
 _NONE: frozenset[Target] = frozenset()
@@ -31,7 +31,14 @@ class Breakers:
         """Whether a rank has one, so that requests which go well there are of interest."""
         return target in self._breakers
 
-    def judge(self, target: Target, verdict: Verdict, now_s: float, retry_after_s: float | None = None) -> None:
+    def judge(
+        self,
+        target: Target,
+        verdict: Verdict,
+        now_s: float,
+        retry_after_s: float | None = None,
+        cause: Cause | None = None,
+    ) -> None:
         """A request on a rank went so."""
         breaker = self._breakers.get(target)
         if breaker is None:
@@ -39,7 +46,7 @@ class Breakers:
                 return
             breaker = self._breakers[target] = Breaker(self._settings)
         before = breaker.opened
-        breaker.judge(verdict, now_s, retry_after_s=retry_after_s)
+        breaker.judge(verdict, now_s, retry_after_s=retry_after_s, cause=cause)
         if breaker.opened != before:
             self.openings[target] = self.openings.get(target, 0) + 1
 
@@ -69,11 +76,15 @@ class Breakers:
             return _NONE
         return frozenset(target for target, breaker in self._breakers.items() if not breaker.admits(now_s))
 
-    def find_full(self, now_s: float) -> frozenset[Target]:
-        """Ranks that get none while another takes it."""
+    def find_avoided(self, cause: Cause | None, now_s: float) -> frozenset[Target]:
+        """Ranks that get no request of a cause while another takes it: full ones, and those that failed it already."""
         if not self._breakers:
             return _NONE
-        return frozenset(target for target, breaker in self._breakers.items() if breaker.is_full(now_s))
+        return frozenset(
+            target
+            for target, breaker in self._breakers.items()
+            if breaker.is_full(now_s) or (cause is not None and breaker.is_tried(cause, now_s))
+        )
 
     def find_doubted(self, now_s: float) -> frozenset[Target]:
         """Ranks that earn no cache credit and are nobody's home."""

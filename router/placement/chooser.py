@@ -36,6 +36,15 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     failure: str | None = None
 
 
+class Forecast(msgspec.Struct, frozen=True):
+    """What a request is expected to take."""
+
+    #: Seconds of work that it adds to the rank which prefills: prefill, or fetching where that is quicker.
+    work_s: float
+    #: Seconds to its first token: work ahead, room to wait for, own work.
+    ttft_s: float
+
+
 class Chooser:
     """Asks one policy."""
 
@@ -82,15 +91,12 @@ class Chooser:
         view = next(each for each in views if each.target == choice.target)
         return Answer(choice=msgspec.structs.replace(choice, reason=reason), view=view, failure=failure)
 
-    def work_s(self, query: PlacementQuery, view: RankView) -> float:
-        """Seconds of work that the request adds to the rank: prefill, or fetching where that is quicker."""
+    def foretell(self, query: PlacementQuery, view: RankView) -> Forecast:
+        """What the request will take on a rank."""
         step_s = query.prefill_ratio * view.prefill_ratio * self.policy.coefficients.prefill_step_s
-        return _bound_s(step_s + self._reuse.cost_s(query, view))
-
-    def ttft_s(self, query: PlacementQuery, view: RankView) -> float:
-        """Seconds to the first token as predicted: work ahead, room to wait for, own work."""
+        work_s = _bound_s(step_s + self._reuse.cost_s(query, view))
         ahead_s = view.own_wait_s + view.foreign_wait_s + self._admission.cost_s(query, view)
-        return _bound_s(ahead_s) + self.work_s(query, view)
+        return Forecast(work_s, _bound_s(ahead_s) + work_s)
 
 
 def make_pricing(policy: Policy, standings: Standings, *, seed: int, is_exhaustive: bool) -> Pricing | None:

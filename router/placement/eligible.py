@@ -54,19 +54,24 @@ class Eligible(msgspec.Struct, frozen=True):
 def find_eligible(
     books: Books, settings: PlacerSettings, arrival: RequestArrived, pin: Pin | None, now_s: float
 ) -> Eligible:
-    """The ranks for one arrival: neither at a limit nor behind an open breaker, full ones only where there is no other.
+    """The ranks for one arrival, at no limit and behind no open breaker.
 
-    Every policy and every explicit choice gets its ranks here.
+    Full ones, and those on which it failed already, only where there is no other. Every policy and every explicit
+    choice gets its ranks here.
     """
-    at_limit = _find_at_limit(settings, books, now_s) - arrival.excluded
-    breakers = books.breakers
-    barred, full, doubted = breakers.find_barred(now_s), breakers.find_full(now_s), breakers.find_doubted(now_s)
+    at_limit = barred = avoided = doubted = _NONE
     withheld: dict[Target, int] = {}
+    breakers = books.breakers
+    if settings.limits or settings.requests_per_rank is not None:
+        at_limit = _find_at_limit(settings, books, now_s) - arrival.excluded
+    if breakers:
+        barred, doubted = breakers.find_barred(now_s), breakers.find_doubted(now_s)
+        avoided = breakers.find_avoided(arrival.cause, now_s)
     if doubted:
         withheld = {target: tokens for target, tokens in arrival.overlaps.items() if target in doubted}
         arrival = _without_credit(arrival, doubted)
     left_out = _exclude(arrival, at_limit | barred)
-    for kept in (_exclude(left_out, full), left_out) if full else (left_out,):
+    for kept in (_exclude(left_out, avoided), left_out) if avoided else (left_out,):
         candidates = find_candidates(books.standings, kept, pin)
         if candidates.homes:
             return Eligible(kept, candidates, doubted, None, withheld)

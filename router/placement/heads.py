@@ -6,7 +6,9 @@ noted head that other sessions began with too, often enough of late, is its hot 
 
 import math
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+
+from router.placement.places import note
 
 #: Seconds after which a session that began counts 1/e.
 MEMORY_S = 60.0
@@ -27,31 +29,26 @@ class HotHeads:
 
     def record(self, chain_hashes: Sequence[int], now_s: float) -> None:
         """A session began with this prompt."""
-        for _, chain_hash in _find_places(chain_hashes):
+        for chain_hash in note(chain_hashes):
             count = self._find_count(chain_hash, now_s) + 1.0
-            self._counts[chain_hash] = (count, now_s)
-            self._counts.move_to_end(chain_hash)
+            self._counts.pop(chain_hash, None)
+            self._counts[chain_hash] = count, now_s
         while len(self._counts) > self._max_heads:
             self._counts.popitem(last=False)
 
     def find(self, chain_hashes: Sequence[int], block_tokens: int, now_s: float) -> tuple[int, float] | None:
         """Tokens of the prompt's hot head and sessions a second that begin with it; None where it has none."""
         found = None
-        for blocks, chain_hash in _find_places(chain_hashes):
+        for place, chain_hash in enumerate(note(chain_hashes)):
             count = self._find_count(chain_hash, now_s)
             if count < MIN_SESSIONS:
                 break
-            found = blocks * block_tokens, count / MEMORY_S
+            found = (block_tokens << place), count / MEMORY_S
         return found
 
     def _find_count(self, chain_hash: int, now_s: float) -> float:
-        count, at_s = self._counts.get(chain_hash, (0.0, now_s))
-        return count * math.exp(-max(0.0, now_s - at_s) / MEMORY_S)
-
-
-def _find_places(chain_hashes: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Numbers of blocks at which a prompt is noted, with the hash there."""
-    blocks = 1
-    while blocks <= len(chain_hashes):
-        yield blocks, chain_hashes[blocks - 1]
-        blocks *= 2
+        counted = self._counts.get(chain_hash)
+        if counted is None:
+            return 0.0
+        count, at_s = counted
+        return count * math.exp((at_s - now_s) / MEMORY_S) if now_s > at_s else count

@@ -73,7 +73,7 @@ class Homes:
         return None if home is None else home.target
 
     def look_up(self, session: SessionId | None, now_s: float) -> Home | None:
-        """The same with all that is known of it; not to be written."""
+        """The same with all that is known of it. Not to be written, nor kept: it changes with the next request."""
         home = None if session is None else self._homes.get(session)
         if home is None or now_s - home.last_used_s > self._idle_ttl_s:
             return None
@@ -84,11 +84,11 @@ class Homes:
 
         A move away from a living home waits for `settle`: a rank that fails before its first token takes no session.
         """
-        current = self.find(session, now_s)
-        if current is None:
+        home = self.look_up(session, now_s)
+        if home is None:
             self._store(session, Home(target=target, last_used_s=now_s, unsettled_by=request_id))
-        elif current == target:
-            self.renew(session, now_s)
+        elif home.target == target:
+            self._renew(session, home, now_s)
 
     def settle(
         self,
@@ -100,15 +100,24 @@ class Homes:
         mark: ChainMark | None = None,
     ) -> None:
         """A request showed a token on the rank: that is the home now, and its prompt the last one."""
-        home = Home(target=target, last_used_s=now_s, unsettled_by=None, prompt_tokens=prompt_tokens, mark=mark)
-        self._store(session, home)
+        home = self._homes.get(session)
+        if home is None:
+            home = Home(target=target, last_used_s=now_s, unsettled_by=None, prompt_tokens=prompt_tokens, mark=mark)
+            self._store(session, home)
+            return
+        home.target, home.last_used_s, home.unsettled_by = target, now_s, None
+        home.prompt_tokens, home.mark = prompt_tokens, mark
+        self._homes.move_to_end(session)
 
     def renew(self, session: SessionId, now_s: float) -> None:
         """The session was heard of."""
         home = self._homes.get(session)
         if home is not None:
-            home.last_used_s = max(home.last_used_s, now_s)
-            self._homes.move_to_end(session)
+            self._renew(session, home, now_s)
+
+    def _renew(self, session: SessionId, home: Home, now_s: float) -> None:
+        home.last_used_s = max(home.last_used_s, now_s)
+        self._homes.move_to_end(session)
 
     def withdraw(self, session: SessionId, request_id: RequestId) -> None:
         """The request failed before its first token: a home that rests on it alone goes."""

@@ -17,6 +17,7 @@ fall silent.
 
 import math
 from collections.abc import Iterable
+from operator import attrgetter
 
 import msgspec
 
@@ -26,6 +27,7 @@ from router.placement.origins import PARTIAL_TTL_S, Fence, LedgerPartial, RankPa
 from router.placement.reservation import Phase, Reservation
 from wire.ids import RequestId, Target
 
+_ESTIMATED_S, _REMAINING_S = attrgetter("prefill_s"), attrgetter("remaining_prefill_s")
 #: Share of its estimate that an overdue prefill keeps.
 OVERDUE_RATIO = 0.1
 
@@ -132,7 +134,7 @@ class RankAccount:
 
     def record_output(self, entry: Reservation, output_tokens: int, outputs: OutputLengths) -> None:
         """A request gave so much by now."""
-        count = self._count_decode if entry.request_id in self.decoding else self._count_room
+        count = self._count_decode if entry.phase is Phase.DECODE else self._count_room
         count(entry, -1)
         entry.output_tokens = output_tokens
         _expect(entry, outputs)
@@ -144,14 +146,15 @@ class RankAccount:
         self._count_room(entry, sign)
 
     def _count_room(self, entry: Reservation, sign: int) -> None:
+        joint_tokens = sign * entry.joint_output_tokens
         self.open_tokens += sign * entry.room_tokens
-        self.joint_output_tokens += sign * entry.joint_output_tokens
-        self.joint_context_tokens += sign * entry.joint_output_tokens * entry.context_tokens
+        self.joint_output_tokens += joint_tokens
+        self.joint_context_tokens += joint_tokens * entry.context_tokens
 
     def _recount(self) -> None:
         prefilling = self.prefilling.values()
-        self.estimated_s = math.fsum([entry.prefill_s for entry in prefilling])
-        self.remaining_s = math.fsum([entry.remaining_prefill_s for entry in prefilling])
+        self.estimated_s = math.fsum(map(_ESTIMATED_S, prefilling))
+        self.remaining_s = math.fsum(map(_REMAINING_S, prefilling))
 
     def waiting_s(self, now_s: float) -> float:
         """Seconds of prefill ahead at a time."""
@@ -223,6 +226,17 @@ class Ledger:
         own = _NOTHING if account is None else account.totals(now_s)
         return _add_words(own, target, self._words.values(), now_s) if self._words else own
 
+    def find_decoding(self, target: Target) -> tuple[int, int]:
+        """Of these, the requests that generate on a rank, and the tokens they attend to."""
+        account = self._accounts.get(target)
+        requests, context_tokens = (0, 0) if account is None else (len(account.decoding), account.context_tokens)
+        for word in self._words.values():
+            partial = word.ranks.get(target)
+            if partial is not None:
+                requests += partial.decoding_requests
+                context_tokens += partial.context_tokens
+        return requests, context_tokens
+
     def find_busy(self, requests: int) -> frozenset[Target]:
         """Ranks that have so many open requests of this router, or more. Cost: one look at each rank that has any."""
         accounts = self._accounts.items()
@@ -240,6 +254,8 @@ class Ledger:
         own: tuple[float, ...] = ()
         if account is not None and account.prefilling:
             own = account.settled_at_s, account.remaining_s, account.estimated_s * OVERDUE_RATIO
+        if not self._words:
+            return own, ()
         partials = [(word.ranks.get(target), word.told_at_s) for word in self._words.values()]
         return own, tuple([(told.waiting_s, at_s) for told, at_s in partials if told is not None])
 

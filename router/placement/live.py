@@ -4,7 +4,7 @@ A paced session loads its rank while nothing of it runs: it will be back, and ne
 placement of its last request until a pause is longer than `idle_s`; a session that moves takes its tokens along.
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Iterable
 
 import msgspec
@@ -50,21 +50,29 @@ class LiveShare(msgspec.Struct, frozen=True):
     paused: PausedSessions = NO_SESSIONS
 
 
+class _Sums(msgspec.Struct):
+    """The sessions of one rank; written by `LiveSessions` only, and kept while there are any."""
+
+    tokens: int = 0
+    sessions: int = 0
+    paused: int = 0
+    paused_tokens: int = 0
+
+
+_NOTHING = _Sums()
+
+
 class LiveSessions:
     """Live sessions, the longest unused first, and their tokens by rank. Bounded in number."""
 
     def __init__(self, *, idle_s: float, max_sessions: int) -> None:
         self._sessions: OrderedDict[SessionId, LiveSession] = OrderedDict()
-        self._tokens: dict[Target, int] = {}
-        self._counts: dict[Target, int] = {}
-        self._paused: dict[Target, PausedSessions] = {}
+        self._sums: dict[Target, _Sums] = {}
         self._returns = PRIOR_RETURNS
         self._paused_s = PRIOR_RETURNS * PRIOR_PAUSE_S
         #: Longest pause of a live session; may be changed.
         self.idle_s = idle_s
         self._max_sessions = max_sessions
-        #: Tokens of all ranks.
-        self.total_tokens = 0
         #: Ranks whose tokens changed since someone looked; that one empties it.
         self.touched: set[Target] = set()
 
@@ -72,24 +80,14 @@ class LiveSessions:
         return len(self._sessions)
 
     def find(self, session: SessionId) -> LiveSession | None:
-        """A session, None where it is not live."""
+        """A session, None where it is not live. Not to be kept: it changes with the next request."""
         return self._sessions.get(session)
 
-    def tokens(self, target: Target) -> int:
-        """Tokens that live on a rank."""
-        return self._tokens.get(target, 0)
-
-    def sessions(self, target: Target) -> int:
-        """Sessions that live on a rank."""
-        return self._counts.get(target, 0)
-
-    def paused(self, target: Target) -> "PausedSessions":
-        """Sessions that live on a rank and pause."""
-        return self._paused.get(target, NO_SESSIONS)
-
-    def share(self, target: Target) -> "LiveShare":
+    def share(self, target: Target) -> LiveShare:
         """What lives on a rank."""
-        return LiveShare(self.tokens(target), self.sessions(target), self.paused(target))
+        sums = self._sums.get(target, _NOTHING)
+        paused = PausedSessions(sums.paused, sums.paused_tokens) if sums.paused else NO_SESSIONS
+        return LiveShare(sums.tokens, sums.sessions, paused)
 
     @property
     def return_rate_per_s(self) -> float:
@@ -98,29 +96,36 @@ class LiveSessions:
 
     def store(self, session: SessionId, target: Target, tokens: int, request_id: RequestId, now_s: float) -> None:
         """A request of the session was placed."""
-        before = self._sessions.get(session)
-        if before is not None and before.is_paused:
-            self._record_pause(now_s - before.last_used_s, 1.0)
-        self._remove(session)
-        self._sessions[session] = LiveSession(target=target, tokens=tokens, last_used_s=now_s, placed_by=request_id)
-        self._add(target, tokens, 1)
+        live = self._sessions.pop(session, None)
+        if live is None:
+            live = LiveSession(target=target, tokens=tokens, last_used_s=now_s, placed_by=request_id)
+        else:
+            if live.is_paused:
+                self._record_pause(now_s - live.last_used_s, 1.0)
+            self._leave(live)
+            live.target, live.tokens, live.last_used_s, live.placed_by = target, tokens, now_s, request_id
+            live.is_paused = False
+        self._sessions[session] = live
+        self._join(live)
         while len(self._sessions) > self._max_sessions:
-            self._remove(next(iter(self._sessions)))
+            self._leave(self._sessions.popitem(last=False)[1])
 
     def renew(self, session: SessionId, now_s: float) -> None:
         """The session was heard of."""
         live = self._sessions.get(session)
         if live is not None:
-            live.last_used_s = max(live.last_used_s, now_s)
-            self._sessions.move_to_end(session)
+            self._renew(session, live, now_s)
 
     def pause(self, session: SessionId, request_id: RequestId, now_s: float) -> None:
         """Its request is over."""
         live = self._sessions.get(session)
         if live is not None and live.placed_by == request_id and not live.is_paused:
             live.is_paused = True
-            self._count_paused(live, 1)
-            self.renew(session, now_s)
+            sums = self._sums[live.target]
+            sums.paused += 1
+            sums.paused_tokens += live.tokens
+            self.touched.add(live.target)
+            self._renew(session, live, now_s)
 
     def withdraw(self, session: SessionId, request_id: RequestId) -> None:
         """The request failed before its first token, and left nothing."""
@@ -144,6 +149,13 @@ class LiveSessions:
                 self._record_pause(now_s - live.last_used_s, 0.0)
             self._remove(session)
 
+    def _renew(self, session: SessionId, live: LiveSession, now_s: float) -> None:
+        live.last_used_s = max(live.last_used_s, now_s)
+        self._sessions.move_to_end(session)
+
+    def _remove(self, session: SessionId) -> None:
+        self._leave(self._sessions.pop(session))
+
     def _record_pause(self, pause_s: float, returns: float) -> None:
         self._paused_s += max(0.0, pause_s)
         self._returns += returns
@@ -151,49 +163,37 @@ class LiveSessions:
             self._paused_s /= 2
             self._returns /= 2
 
-    def _count_paused(self, live: LiveSession, sign: int) -> None:
-        before = self.paused(live.target)
-        after = PausedSessions(before.count + sign, before.tokens + sign * live.tokens)
-        if after.count:
-            self._paused[live.target] = after
-        else:
-            self._paused.pop(live.target, None)
+    def _join(self, live: LiveSession) -> None:
+        """Counts a session that does not pause on its rank."""
+        sums = self._sums.get(live.target)
+        if sums is None:
+            sums = self._sums[live.target] = _Sums()
+        sums.sessions += 1
+        sums.tokens += live.tokens
         self.touched.add(live.target)
 
-    def _remove(self, session: SessionId) -> None:
-        live = self._sessions.pop(session, None)
-        if live is None:
-            return
-        self._add(live.target, -live.tokens, -1)
+    def _leave(self, live: LiveSession) -> None:
+        """Takes a session off the counts of its rank."""
+        sums = self._sums[live.target]
+        sums.sessions -= 1
+        sums.tokens -= live.tokens
         if live.is_paused:
-            self._count_paused(live, -1)
-
-    def _add(self, target: Target, tokens: int, sessions: int) -> None:
-        for sums, added in ((self._tokens, tokens), (self._counts, sessions)):
-            left = sums.get(target, 0) + added
-            if left:
-                sums[target] = left
-            else:
-                sums.pop(target, None)
-        self.total_tokens += tokens
-        self.touched.add(target)
+            sums.paused -= 1
+            sums.paused_tokens -= live.tokens
+        if not sums.sessions:
+            del self._sums[live.target]
+        self.touched.add(live.target)
 
     def check_invariants(self) -> None:
         """Raises AssertionError when the sums differ from the sessions, or there are too many."""
-        sums: dict[Target, int] = {}
-        paused: dict[Target, PausedSessions] = {}
+        counted: dict[Target, _Sums] = {}
         for live in self._sessions.values():
-            sums[live.target] = sums.get(live.target, 0) + live.tokens
-            if live.is_paused:
-                before = paused.get(live.target, NO_SESSIONS)
-                paused[live.target] = PausedSessions(before.count + 1, before.tokens + live.tokens)
-        counts = Counter(live.target for live in self._sessions.values())
-        if counts != self._counts:
-            raise AssertionError(f"live sessions {self._counts}, counted {counts}")
-        if paused != self._paused:
-            raise AssertionError(f"paused {self._paused}, by session {paused}")
-        sums = {target: tokens for target, tokens in sums.items() if tokens}
-        if sums != self._tokens or self.total_tokens != sum(sums.values()):
-            raise AssertionError(f"live tokens {self._tokens}, by session {sums}")
+            sums = counted.setdefault(live.target, _Sums())
+            sums.sessions += 1
+            sums.tokens += live.tokens
+            sums.paused += live.is_paused
+            sums.paused_tokens += live.is_paused * live.tokens
+        if counted != self._sums:
+            raise AssertionError(f"live sessions {self._sums}, counted {counted}")
         if len(self._sessions) > self._max_sessions:
             raise AssertionError(f"{len(self._sessions)} live sessions, {self._max_sessions} allowed")

@@ -4,7 +4,6 @@ import msgspec
 
 from router.config_policy import Coefficients
 from router.fleet.pace import AttentionPace, Pace, StepPace, WorkerPaces
-from router.placement.ledger import RankTotals
 from router.placement.reservation import Reservation, StepParts
 from router.policy.prefill import prefill_s
 from router.policy.steps import attended_s
@@ -45,11 +44,11 @@ def record_prefill(
     )
 
 
-def predict_step(totals: RankTotals, capacity_tokens: int | None, costs: Coefficients) -> StepParts:
-    """The time between two tokens on a rank that generates for the requests summed in `totals`."""
+def predict_step(requests: int, context_tokens: int, capacity_tokens: int | None, costs: Coefficients) -> StepParts:
+    """The time between two tokens on a rank that generates for so many requests, which attend to so much."""
     return StepParts(
-        costs.decode_step_s + costs.decode_s_per_request * totals.decoding_requests,
-        attended_s(totals.context_tokens, capacity_tokens, costs),
+        costs.decode_step_s + costs.decode_s_per_request * requests,
+        attended_s(context_tokens, capacity_tokens, costs),
     )
 
 

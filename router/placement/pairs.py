@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from router.fleet.view import Fleet
-from router.placement.chooser import Answer, Chooser, make_pricing
+from router.placement.chooser import Answer, Chooser, Forecast, make_pricing
 from router.placement.eligible import Candidates, LegPools
 from router.placement.pricing import Pricing
 from router.placement.question import Question
@@ -69,15 +69,12 @@ class JointChooser:
         is_whole = any(drawn in pool.targets for pool in candidates.whole)
         return Candidates(whole=candidates.whole) if is_whole else Candidates(legs=candidates.legs)
 
-    def work_s(self, query: PlacementQuery, answer: Answer) -> float:
-        """Seconds of work that the request adds to the rank which prefills."""
-        return self.whole.work_s(query, answer.view if answer.prefill is None else answer.prefill)
-
-    def ttft_s(self, query: PlacementQuery, answer: Answer) -> float:
-        """Seconds to the first token as predicted."""
+    def foretell(self, query: PlacementQuery, answer: Answer) -> Forecast:
+        """What the request will take where it goes."""
         if answer.prefill is None:
-            return self.whole.ttft_s(query, answer.view)
-        return self.whole.ttft_s(query, answer.prefill) + answer.transfer_s
+            return self.whole.foretell(query, answer.view)
+        forecast = self.whole.foretell(query, answer.prefill)
+        return Forecast(forecast.work_s, forecast.ttft_s + answer.transfer_s)
 
 
 class _PairChooser:

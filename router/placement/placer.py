@@ -143,14 +143,15 @@ class Placer:
         question, home = self._ask(eligible, conversation, now_s)
         self._following.arrive(arrival)
         answer = self._chooser.answer(question, eligible.candidates)
-        decision = tell_choice(self._chooser, eligible, question, answer, home)
+        forecast = self._chooser.foretell(question.query, answer)
+        decision = tell_choice(self.policy, eligible, question, answer, forecast=forecast, home=home)
         opinion = None
         if self._shadow is not None and not eligible.candidates.legs:
             opinion = self._shadow.judge(question, self.policy, answer)
         if opinion is not None:
             decision = decision.with_shadow(opinion)
         self.ignored.failed_choices += answer.failure is not None
-        self._charge(arrival, question, answer, conversation)
+        self._charge(arrival, question, answer, forecast.work_s, conversation)
         self.decisions.store(decision)
         return Place(arrival.request_id, answer.choice.target, decision, decision.prefill)
 
@@ -168,7 +169,9 @@ class Placer:
         policy = copy.deepcopy(self.policy)
         Following(policy).arrive(arrival)
         chooser = self._ask_with(policy, is_exhaustive=True)
-        return tell_choice(chooser, eligible, question, chooser.answer(question, eligible.candidates), home)
+        answer = chooser.answer(question, eligible.candidates)
+        forecast = chooser.foretell(question.query, answer)
+        return tell_choice(policy, eligible, question, answer, forecast=forecast, home=home)
 
     def _ask(self, eligible: Eligible, conversation: SessionId | None, now_s: float) -> tuple[Question, Home | None]:
         """The question, and the conversation's home whether it counts or not."""
@@ -193,7 +196,7 @@ class Placer:
             home=None if is_cut else home,
             live=None if conversation is None else books.live.find(conversation),
             expected=expected,
-            mean_live_sessions=len(books.live) / max(1, len(self.fleet)),
+            mean_live_sessions=len(books.live) / (len(self.fleet) or 1),
             return_rate_per_s=books.live.return_rate_per_s,
             request_work_s=self.fleet.recent.request_work_s,
             credit_ratio=self._costs.predicted_credit_ratio,
@@ -203,10 +206,14 @@ class Placer:
         return question, home
 
     def _charge(
-        self, arrival: RequestArrived, question: Question, answer: Answer, conversation: SessionId | None
+        self,
+        arrival: RequestArrived,
+        question: Question,
+        answer: Answer,
+        work_s: float,
+        conversation: SessionId | None,
     ) -> None:
         query = question.query
-        work_s = self._chooser.work_s(query, answer)
         charge = make_charge(
             arrival, question, answer, work_s=work_s, conversation=conversation, origin=self._settings.origin
         )
@@ -233,7 +240,7 @@ class Placer:
         books.standings.touch(target)
         running.first_token_at_s = now_s
         if self._settings.learn_pace:
-            running.first_step = self._predict_step(target, now_s)
+            running.first_step = self._predict_step(target)
             record_prefill(books.paces, running, cached_tokens=token.cached_tokens, now_s=now_s, costs=self._costs)
         self.residency.confirm(request_id, now_s)
         self.decisions.record_first_token(request_id, max(0.0, now_s - running.reserved_at_s))
@@ -251,10 +258,10 @@ class Placer:
         if running is not None:
             self._record_cached(running, end.cached_tokens)
 
-    def _predict_step(self, target: Target, now_s: float) -> StepParts:
+    def _predict_step(self, target: Target) -> StepParts:
         rank = self.fleet.find(target)
         capacity_tokens = None if rank is None else rank.find_capacity_tokens()
-        return predict_step(self.ledger.totals(target, now_s), capacity_tokens, self._costs)
+        return predict_step(*self.ledger.find_decoding(target), capacity_tokens, self._costs)
 
     def _progress(self, progress: OutputProgressed, _now_s: float) -> None:
         running = self.ledger.record_output(progress.request_id, min(progress.output_tokens, MAX_TOKENS))
@@ -266,7 +273,7 @@ class Placer:
     def _end(self, end: RequestEnded, now_s: float) -> None:
         request_id, output_tokens = end.request_id, end.output_tokens
         running = self.ledger.find(request_id)
-        last_step = None if running is None else self._find_last_step(running, now_s)
+        last_step = None if running is None else self._find_last_step(running)
         if running is None or self.ledger.release(request_id, now_s) is None:
             self.ignored.late += 1
             return
@@ -278,11 +285,11 @@ class Placer:
         if last_step is not None:
             record_decode(self._books.paces, running, last_step=last_step, output_tokens=output_tokens, now_s=now_s)
 
-    def _find_last_step(self, running: Reservation, now_s: float) -> StepParts | None:
+    def _find_last_step(self, running: Reservation) -> StepParts | None:
         """A step on the rank while the request still is there; None where nothing is learned of it."""
         if running.first_token_at_s is None or not self._settings.learn_pace:
             return None
-        return self._predict_step(running.target, now_s)
+        return self._predict_step(running.target)
 
     def _close(self, running: Reservation, outcome: Outcome, now_s: float) -> None:
         """The load is off: settles or withdraws what rested on the request."""

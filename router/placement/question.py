@@ -14,7 +14,7 @@ from router.placement.paces import Paces
 from router.placement.residency import Expected
 from router.placement.standings import Pool, Standings
 from router.placement.stimuli import RequestArrived
-from router.placement.views import NO_OVERLAP, Overlap, ViewNote, bound_overlap
+from router.placement.views import NO_OVERLAP, Overlap, bound_overlap
 from router.policy.base import HotHead, PlacementQuery, RankView
 from wire.ids import Target
 
@@ -22,6 +22,11 @@ from wire.ids import Target
 MAX_TOKENS = 100_000_000
 #: Holders of the prompt that are looked at for what need not travel to them.
 MAX_HOLDERS = 16
+
+
+def may_choose(target: Target, pools: Sequence[Pool], excluded: frozenset[Target]) -> bool:
+    """Whether a rank of some pools may be chosen."""
+    return target not in excluded and any(target in pool.targets for pool in pools)
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,7 +52,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def allows(self, target: Target | None) -> bool:
         """Whether a rank may be chosen."""
-        return target not in self.excluded and any(target in pool.targets for pool in self.pools)
+        return target is not None and may_choose(target, self.pools, self.excluded)
 
     def find_overlap(self, target: Target) -> Overlap:
         """What lies on a rank."""
@@ -68,11 +73,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
     def view(self, standings: Standings, target: Target) -> RankView:
         """A rank as the policy sees it for this request."""
-        return self.note(standings, target).view()
-
-    def note(self, standings: Standings, target: Target) -> ViewNote:
-        """The same, not put together yet."""
-        return standings.note(target, self.find_overlap(target), self.options.get(target, ()))
+        return standings.view(target, self.find_overlap(target), self.options.get(target, ()))
 
     def find_eligible(self) -> list[Target]:
         """Every rank that may be chosen."""
@@ -119,24 +120,23 @@ class Inquiry:
             max_copies: Copies of a hot head beyond which one more earns nothing.
             now_s: When.
         """
-        at_home = home is not None and home.target not in arrival.excluded
-        at_home = at_home and any(home is not None and home.target in pool.targets for pool in pools)
-        lives_there = at_home and live is not None and home is not None and live.target == home.target
+        target = None if home is None or not may_choose(home.target, pools, arrival.excluded) else home.target
+        lives_there = target is not None and live is not None and live.target == target
         head = None
         if home is None and arrival.session is not None and arrival.chain_hashes:
             head = self._find_head(arrival, max_copies, now_s)
-        joint_tokens = self._outputs.find_joint_tokens(0, arrival.max_output_tokens)
+        joint_tokens, joint_ratio = find_joint(arrival.max_output_tokens, self._outputs)
         query = PlacementQuery(
             request_id=arrival.request_id,
             prompt_tokens=bound_tokens(arrival.prompt_tokens),
             expected_output_tokens=expected_output_tokens(arrival.max_output_tokens, self._outputs),
             session=arrival.session,
-            home=home.target if home is not None and at_home else None,
+            home=target,
             home_tokens=live.tokens if lives_there and live is not None else 0,
             pauses_at_home=lives_there and live is not None and live.is_paused,
             mean_live_sessions=mean_live_sessions,
             joint_output_tokens=joint_tokens,
-            joint_ratio=joint_tokens / self._outputs.find_joint_tokens(0),
+            joint_ratio=joint_ratio,
             return_rate_per_s=return_rate_per_s,
             request_work_s=request_work_s,
             head=head,
@@ -177,6 +177,15 @@ def expected_output_tokens(max_output_tokens: int | None, outputs: OutputLengths
     """Output to plan for: what answers have been of late, within what the client allows."""
     expected = outputs.expected_tokens
     return expected if max_output_tokens is None else min(bound_tokens(max_output_tokens), expected)
+
+
+def find_joint(max_output_tokens: int | None, outputs: OutputLengths) -> tuple[int, float]:
+    """Tokens that it has in common with another one that begins, and their share of those without a limit."""
+    usual = outputs.find_joint_tokens(0)
+    if max_output_tokens is None:
+        return usual, 1.0
+    joint = outputs.find_joint_tokens(0, max_output_tokens)
+    return joint, joint / usual
 
 
 def bound_tokens(count: int) -> int:

@@ -8,14 +8,14 @@ A prompt is noted at 1, 2, 4, 8, ... blocks, where its chained hash stands for a
 prompt are compared to the block; of the others it is known to the power of two below.
 """
 
-from collections import Counter, OrderedDict
+from collections import Counter, OrderedDict, deque
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
-from heapq import heappop, heappush
 from itertools import islice
 from operator import itemgetter
 
 import msgspec
 
+from router.placement.places import note
 from wire.ids import RequestId, Target
 
 #: Predictions compared with a prompt to the block, the newest of those that share most of it.
@@ -27,6 +27,8 @@ class _Prediction(msgspec.Struct, kw_only=True):
     target: Target
     chain_hashes: tuple[int, ...]
     block_tokens: int
+    #: The chain at each place where it is noted (`router.placement.places`).
+    noted: list[int]
     expires_at_s: float
     #: As of a place where it stands alone.
     counts: dict[Target, int]
@@ -154,9 +156,11 @@ class PredictedResidency:
 
     def __init__(self, *, ttl_s: float, grace_s: float, max_predictions: int) -> None:
         self._predictions: OrderedDict[RequestId, _Prediction] = OrderedDict()
-        #: Most predictions share only the start of a prompt with others: beyond, each stands for its place itself.
-        self._places: dict[tuple[int, int, int], _Prediction | _Place] = {}
-        self._due: list[tuple[float, RequestId]] = []
+        #: By tokens of a block, by place and by the hash there. Most predictions share only the start of a prompt with
+        #: others: beyond, each stands for its place itself.
+        self._places: dict[int, list[dict[int, _Prediction | _Place]]] = {}
+        #: Those whose first token came, with their end, the earliest first; the others end in the order they came in.
+        self._confirmed: deque[tuple[float, RequestId]] = deque()
         self._ttl_s = ttl_s
         self._grace_s = grace_s
         self._max_predictions = max_predictions
@@ -176,23 +180,27 @@ class PredictedResidency:
             target=target,
             chain_hashes=chain_hashes,
             block_tokens=block_tokens,
+            noted=note(chain_hashes),
             expires_at_s=now_s + self._ttl_s,
             counts={target: 1},
         )
         self._predictions[request_id] = prediction
-        heappush(self._due, (prediction.expires_at_s, request_id))
-        places = self._places
-        for blocks, chain_hash in _find_places(chain_hashes):
-            key = blocks, chain_hash, block_tokens
-            place = places.get(key)
-            if place is None:
-                places[key] = prediction
-                continue
-            if isinstance(place, _Prediction):
-                place = places[key] = _Place(place)
-            place.add(prediction)
+        self._note(prediction)
         while len(self._predictions) > self._max_predictions:
             self.withdraw(next(iter(self._predictions)))
+
+    def _note(self, prediction: _Prediction) -> None:
+        tables = self._places.setdefault(prediction.block_tokens, [])
+        while len(tables) < len(prediction.noted):
+            tables.append({})
+        for places, chain_hash in zip(tables, prediction.noted, strict=False):
+            place = places.get(chain_hash)
+            if place is None:
+                places[chain_hash] = prediction
+                continue
+            if isinstance(place, _Prediction):
+                place = places[chain_hash] = _Place(place)
+            place.add(prediction)
 
     def find(self, chain_hashes: Sequence[int], block_tokens: int, now_s: float) -> "Expected":
         """Tokens of the chain expected on each rank; only ranks with some."""
@@ -201,8 +209,9 @@ class PredictedResidency:
         self.expire(now_s)
         levels: list[tuple[int, dict[Target, int]]] = []
         deepest: _Prediction | _Place | None = None
-        for blocks, chain_hash in _find_places(chain_hashes):
-            place = self._places.get((blocks, chain_hash, block_tokens))
+        blocks, length = 1, len(chain_hashes)
+        for places in self._places.get(block_tokens, ()):
+            place = places.get(chain_hashes[blocks - 1]) if blocks <= length else None
             if place is None:
                 break
             # Whoever shares more shares this: only where some are left is there anything to tell.
@@ -210,13 +219,15 @@ class PredictedResidency:
                 levels.pop()
             levels.append((blocks * block_tokens, place.counts))
             deepest = place
+            blocks *= 2
         if deepest is None:
             return NOTHING_EXPECTED
-        compared: dict[Target, int] = {}
         known = levels[-1][0]
+        compared: dict[Target, int] = {}
         for prediction in deepest.find_latest():
             blocks = count_shared_blocks(chain_hashes, prediction.chain_hashes, known // block_tokens)
-            compared[prediction.target] = max(blocks * block_tokens, compared.get(prediction.target, known))
+            if blocks * block_tokens > compared.get(prediction.target, 0):
+                compared[prediction.target] = blocks * block_tokens
         return Expected(compared, levels[::-1])
 
     def confirm(self, request_id: RequestId, now_s: float) -> None:
@@ -224,21 +235,19 @@ class PredictedResidency:
         prediction = self._predictions.get(request_id)
         if prediction is not None and now_s + self._grace_s < prediction.expires_at_s:
             prediction.expires_at_s = now_s + self._grace_s
-            heappush(self._due, (prediction.expires_at_s, request_id))
+            self._confirmed.append((prediction.expires_at_s, request_id))
 
     def withdraw(self, request_id: RequestId) -> None:
         """The prompt will not be resident after all."""
         prediction = self._predictions.pop(request_id, None)
         if prediction is None:
             return
-        places = self._places
-        for blocks, chain_hash in _find_places(prediction.chain_hashes):
-            key = blocks, chain_hash, prediction.block_tokens
-            place = places[key]
+        for places, chain_hash in zip(self._places[prediction.block_tokens], prediction.noted, strict=False):
+            place = places[chain_hash]
             if isinstance(place, _Place):
                 place.remove(prediction)
             if place is prediction or not place.counts:
-                del places[key]
+                del places[chain_hash]
 
     def forget_targets(self, targets: Iterable[Target]) -> None:
         """Ranks were lost."""
@@ -248,34 +257,28 @@ class PredictedResidency:
 
     def expire(self, now_s: float) -> int:
         """Drops what is past its time; returns how many."""
-        count = 0
-        while self._due and self._due[0][0] < now_s:
-            request_id = heappop(self._due)[1]
+        before, confirmed = len(self._predictions), self._confirmed
+        while confirmed and confirmed[0][0] < now_s:
+            request_id = confirmed.popleft()[1]
             prediction = self._predictions.get(request_id)
             if prediction is not None and prediction.expires_at_s < now_s:
                 self.withdraw(request_id)
-                count += 1
-        return count
+        while self._predictions:
+            request_id, prediction = next(iter(self._predictions.items()))
+            if prediction.expires_at_s >= now_s:
+                break
+            self.withdraw(request_id)
+        return before - len(self._predictions)
 
     def check_invariants(self) -> None:
         """Raises AssertionError when the two views of the predictions differ, or there are too many."""
-        places = [
-            [each] if isinstance(each, _Prediction) else each.predictions.values() for each in self._places.values()
-        ]
+        standing = [place for tables in self._places.values() for places in tables for place in places.values()]
+        places = [[each] if isinstance(each, _Prediction) else each.predictions.values() for each in standing]
         by_place = sorted({prediction.request_id for place in places for prediction in place})
         if by_place != sorted(self._predictions):
             raise AssertionError(f"by place {by_place}, in all {sorted(self._predictions)}")
-        for each, predictions in zip(self._places.values(), places, strict=True):
+        for each, predictions in zip(standing, places, strict=True):
             if Counter(prediction.target for prediction in predictions) != each.counts:
                 raise AssertionError(f"{each.counts} count {len(predictions)} predictions")
         if len(self._predictions) > self._max_predictions:
             raise AssertionError(f"{len(self._predictions)} predictions, {self._max_predictions} allowed")
-
-
-#: Numbers of blocks at which prompts are noted.
-_POWERS = tuple(1 << power for power in range(64))
-
-
-def _find_places(chain_hashes: Sequence[int]) -> list[tuple[int, int]]:
-    """Those of one prompt, with the hash there."""
-    return [(blocks, chain_hashes[blocks - 1]) for blocks in _POWERS[: len(chain_hashes).bit_length()]]

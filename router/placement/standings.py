@@ -22,8 +22,8 @@ from router.placement.views import (
     REPORT_TTL_S,
     ForeignLoad,
     Overlap,
-    ViewNote,
     build_view,
+    complete,
     find_foreign_load,
     find_foreign_wait,
 )
@@ -187,7 +187,7 @@ class Standings:
         )
         pool = self._pool_of.get(target)
         if pool is not None and pool.table is not None:
-            self._write(pool.table, target)
+            self._write(pool.table, rank)
 
     def _find_foreign(self, rank: Rank) -> ForeignLoad:
         return find_foreign_load(rank.report, now_s=self._now_s, request_tokens=self._costs.foreign_request_tokens)
@@ -198,31 +198,25 @@ class Standings:
 
     def view(self, target: Target, overlap: Overlap = NO_OVERLAP, options: tuple[ReuseOption, ...] = ()) -> RankView:
         """A rank as it stands at the last `refresh`, with what lies there of one prompt."""
-        return self.note(target, overlap, options).view()
-
-    def note(self, target: Target, overlap: Overlap = NO_OVERLAP, options: tuple[ReuseOption, ...] = ()) -> ViewNote:
-        """The same, not put together yet."""
         self.renew(target)
         rank = self._fleet.find(target)
         foreign_s = 0.0 if rank is None or rank.report is None else self._find_foreign(rank).wait_s
         own_s = self._ledger.waiting_s(target, self._now_s)
-        return ViewNote(self._views[target], overlap, own_s, foreign_s, options)
+        return complete(self._views[target], overlap, own_wait_s=own_s, foreign_wait_s=foreign_s, options=options)
 
     def find_table(self, pool: Pool) -> RankTable:
         """The ranks of a pool in numbers, each as of its last renewal."""
         if pool.table is None:
             self.renew_all()
             pool.table = RankTable(pool.targets)
-            for target in pool.targets:
-                self._write(pool.table, target)
+            for rank in filter(None, map(self._fleet.find, pool.targets)):
+                self._write(pool.table, rank)
         return pool.table
 
-    def _write(self, table: RankTable, target: Target) -> None:
-        own, told = self._ledger.find_wait(target)
-        rank = self._fleet.find(target)
-        report = None if rank is None else rank.report
-        foreign = find_foreign_wait(report, self._costs.foreign_request_tokens)
-        table.put(self._views[target], Wait(own, told, foreign))
+    def _write(self, table: RankTable, rank: Rank) -> None:
+        own, told = self._ledger.find_wait(rank.facts.target)
+        foreign = find_foreign_wait(rank.report, self._costs.foreign_request_tokens)
+        table.put(self._views[rank.facts.target], Wait(own, told, foreign))
 
     @property
     def least_prefill_ratio(self) -> float:

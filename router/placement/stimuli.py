@@ -1,10 +1,11 @@
 """Everything that can happen to placement, as values. Past tense; each says when it happened."""
 
+from collections.abc import Set as AbstractSet
 from enum import StrEnum
 
 import msgspec
 
-from router.fleet.breaker import Verdict
+from router.fleet.breaker import Cause, Verdict
 from router.fleet.rank import RankFacts
 from router.fleet.tiers import ReuseOption
 from router.placement.origins import HomeRecord, LedgerPartial
@@ -72,7 +73,7 @@ class RequestArrived(msgspec.Struct, frozen=True, kw_only=True):
     #: What the overlaps rest on, in words.
     credit: str = "exact"
     #: Ranks whose overlap is a guess from chunks of text.
-    approximate: frozenset[Target] = frozenset()
+    approximate: AbstractSet[Target] = frozenset()
     #: Ways to serve the prompt on ranks where more than the device cache counts.
     options: dict[Target, tuple[ReuseOption, ...]] = {}
     #: Name of state inside one engine that it rests on (`StateKept`); None where it can go anywhere.
@@ -81,6 +82,8 @@ class RequestArrived(msgspec.Struct, frozen=True, kw_only=True):
     takes_pair: bool = True
     #: Rank that has prefilled it already, so that only one to generate is wanted; None before.
     prefilled_by: Target | None = None
+    #: What its failures are counted as; None while no rank failed any request of late.
+    cause: Cause | None = None
 
 
 class FirstToken(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +133,8 @@ class TargetJudged(msgspec.Struct, frozen=True, kw_only=True):
     verdict: Verdict
     #: How long an engine with a full queue wants to be left alone; None where it does not say.
     retry_after_s: float | None = None
+    #: Whose request it was; None where no request can have brought it about.
+    cause: Cause | None = None
 
 
 class WorkerProbed(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,6 @@ thousands then has few different views.
 """
 
 import math
-from typing import NamedTuple
 
 import msgspec
 
@@ -135,26 +134,17 @@ def coarse(count: int) -> int:
     return count if shift <= 0 else (count >> shift) << shift
 
 
-class ViewNote(NamedTuple):
-    """A view in parts: what it costs to put it together is spared until someone asks."""
-
-    #: The rank as it stands, whatever is asked.
-    standing: RankView
-    overlap: Overlap
-    own_wait_s: float
-    foreign_wait_s: float
-    options: tuple[ReuseOption, ...]
-
-    def view(self) -> RankView:
-        """The rank with what lies there of one prompt, and the wait at one moment."""
-        standing, overlap, own_wait_s, foreign_wait_s, options = self
-        if overlap is NO_OVERLAP and own_wait_s == 0.0 and foreign_wait_s == 0.0 and not options:
-            return standing
-        return msgspec.structs.replace(
-            standing,
-            overlap_tokens=overlap.confirmed_tokens,
-            predicted_overlap_tokens=overlap.predicted_tokens,
-            own_wait_s=own_wait_s,
-            foreign_wait_s=foreign_wait_s,
-            options=options,
-        )
+def complete(
+    standing: RankView, overlap: Overlap, *, own_wait_s: float, foreign_wait_s: float, options: tuple[ReuseOption, ...]
+) -> RankView:
+    """The rank with what lies there of one prompt, and the wait at one moment."""
+    if overlap is NO_OVERLAP and own_wait_s == 0.0 and foreign_wait_s == 0.0 and not options:
+        return standing
+    return msgspec.structs.replace(
+        standing,
+        overlap_tokens=overlap.confirmed_tokens,
+        predicted_overlap_tokens=overlap.predicted_tokens,
+        own_wait_s=own_wait_s,
+        foreign_wait_s=foreign_wait_s,
+        options=options,
+    )

@@ -7,12 +7,14 @@ shows, and never counted among exact predictions.
 
 from array import array
 from collections.abc import Iterable
+from functools import lru_cache
 
 import msgspec
 
-from prefix_index import block_hashes
-from prefix_index.hashing import pack_hashes, unpack_hashes
+from prefix_index.hashing import unpack_hashes
 from router.prompt.held_chunks import HASH_BYTES, HeldChunks
+from router.prompt.native import chain_chunks
+from router.prompt.prefixes import Json
 from wire.block_hash import namespace_seed
 from wire.ids import Target, WorkerId
 
@@ -42,7 +44,7 @@ class TextChain(msgspec.Struct, frozen=True):
 
 
 def chain_text(
-    pieces: Iterable[bytes], *, model: str, adapter: str | None = None, cache_salt: str | None = None
+    pieces: Iterable[Json], *, model: str, adapter: str | None = None, cache_salt: str | None = None
 ) -> TextChain:
     """Chunk a prompt's text.
 
@@ -52,11 +54,16 @@ def chain_text(
         adapter: LoRA adapter.
         cache_salt: Tenant's salt.
     """
-    text = b"\0".join(pieces)
-    whole = len(text) // CHUNK_BYTES * CHUNK_BYTES
-    words = array("I", text[: min(whole, CHUNK_BYTES * MAX_PROMPT_CHUNKS)])
-    seed = namespace_seed(f"text\0{model}", adapter=adapter, cache_salt=cache_salt)
-    return TextChain(pack_hashes(block_hashes(words, CHUNK_BYTES // words.itemsize, seed)), len(text))
+    text = tuple(pieces)
+    packed = chain_chunks(
+        text, chunk_bytes=CHUNK_BYTES, seed=_find_seed(model, adapter, cache_salt), max_chunks=MAX_PROMPT_CHUNKS
+    )
+    return TextChain(packed, sum(map(len, text)) + max(0, len(text) - 1))
+
+
+@lru_cache(maxsize=1_024)
+def _find_seed(model: str, adapter: str | None, cache_salt: str | None) -> int:
+    return namespace_seed(f"text\0{model}", adapter=adapter, cache_salt=cache_salt)
 
 
 class ApproximateReuse:
@@ -66,6 +73,8 @@ class ApproximateReuse:
         self._max_chunks = max_chunks
         self._chunks: dict[Target, HeldChunks] = {}
         self._admitted: set[WorkerId] = set()
+        #: Those of `_chunks` that get credit.
+        self._credited: dict[Target, HeldChunks] = {}
         #: Bytes of text a token stands for, learned from answers.
         self.bytes_per_token = BYTES_PER_TOKEN
 
@@ -80,11 +89,8 @@ class ApproximateReuse:
     def find_reuse(self, chain: TextChain, prompt_tokens: int) -> dict[Target, int]:
         """Tokens that each admitted rank is likely to hold of a prompt of that length; 0 included."""
         per_chunk = prompt_tokens * CHUNK_BYTES / max(1, chain.size_bytes)
-        return {
-            target: min(prompt_tokens - 1, int(held.count(chain.packed) * per_chunk))
-            for target, held in self._chunks.items()
-            if target.worker in self._admitted
-        }
+        most = prompt_tokens - 1
+        return {target: min(most, int(held.count(chain.packed) * per_chunk)) for target, held in self._credited.items()}
 
     def learn(self, target: Target, chain: TextChain, *, prompt_tokens: int | None, cached_tokens: int | None) -> None:
         """A rank answered.
@@ -98,6 +104,7 @@ class ApproximateReuse:
         held = self._chunks.get(target)
         if held is None:
             held = self._chunks[target] = HeldChunks(self._max_chunks)
+            self._find_credited()
         if prompt_tokens and chain.size_bytes >= CHUNK_BYTES:
             self._learn_length(chain.size_bytes / prompt_tokens)
             if cached_tokens is not None:
@@ -109,6 +116,7 @@ class ApproximateReuse:
     def forget(self, target: Target) -> None:
         """A rank's cache is gone."""
         self._chunks.pop(target, None)
+        self._find_credited()
 
     @property
     def is_needed(self) -> bool:
@@ -123,10 +131,14 @@ class ApproximateReuse:
         """Give a worker's ranks credit this way, or none; what they were thought to hold is then forgotten."""
         if admitted:
             self._admitted.add(worker)
-            return
-        self._admitted.discard(worker)
-        for target in [target for target in self._chunks if target.worker == worker]:
-            del self._chunks[target]
+        else:
+            self._admitted.discard(worker)
+            for target in [target for target in self._chunks if target.worker == worker]:
+                del self._chunks[target]
+        self._find_credited()
+
+    def _find_credited(self) -> None:
+        self._credited = {target: held for target, held in self._chunks.items() if target.worker in self._admitted}
 
     def _learn_length(self, bytes_per_token: float) -> None:
         low, high = _PLAUSIBLE_BYTES

@@ -56,13 +56,13 @@ class HeldChunks:
 
     def count(self, prompt: bytes) -> int:
         """Chunks of a prompt's beginning that are held."""
-        run, place = self._start, 0
-        while (after := run.next.get(prompt[place : place + HASH_BYTES])) is not None:
-            length = _count_equal(after.hashes, prompt, place)
-            place += length
-            if length < len(after.hashes):
+        place, run = 0, self._start.next.get(prompt[:HASH_BYTES])
+        while run is not None:
+            if not prompt.startswith(run.hashes, place):
+                place += _count_equal(run.hashes, prompt, place)
                 break
-            run = after
+            place += len(run.hashes)
+            run = run.next.get(prompt[place : place + HASH_BYTES])
         return place // HASH_BYTES
 
     def use(self, prompt: bytes) -> None:
@@ -88,6 +88,8 @@ class HeldChunks:
     def forget_from(self, prompt: bytes, chunk: int) -> None:
         """Forget a chunk of a prompt, where it is held, and all that was used before it."""
         run, place, wanted = self._start, 0, chunk * HASH_BYTES
+        if wanted >= len(prompt):
+            return
         while place <= wanted:
             after = run.next.get(prompt[place : place + HASH_BYTES])
             if after is None:

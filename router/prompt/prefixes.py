@@ -4,16 +4,16 @@ What is known is grouped by its beginning (up to the third message), so that a l
 of the lengths known for that beginning.
 """
 
-import re
 from bisect import insort
 from collections import OrderedDict
 from typing import Generic, Protocol, TypeVar
 
 import xxhash
 
+from router.prompt.native import find_roles
+
 #: Ends that share a beginning and are compared with a request.
 MAX_ENDS_PER_BEGINNING = 512
-_ROLE = re.compile(rb'"role"')
 _BLANKS = b" \t\r\n"
 #: JSON as it was received.
 Json = bytes | memoryview
@@ -90,13 +90,10 @@ def name_beginnings(setting: bytes, member: Json, seed: int) -> list[int]:
     """
     names, start = [], 0
     hasher = xxhash.xxh3_64(setting, seed=seed)
-    for _ in range(3):
-        found = _ROLE.search(member, start)
-        if found is None:
-            break
-        hasher.update(memoryview(member)[start : found.start()])
+    for place in find_roles(member, 3):
+        hasher.update(memoryview(member)[start:place])
         names.append(hasher.intdigest())
-        start = found.end()
+        start = place + len(b'"role"')
     return names or [hasher.intdigest()]
 
 

@@ -63,6 +63,8 @@ class PromptInput(msgspec.Struct, frozen=True, kw_only=True):
     field_names: frozenset[str] = frozenset()
     #: Why no prompt can be made of it whatever it holds: a closed word; None where one may be.
     unrenderable: str | None = None
+    #: Whether it is known that its JSON can be decoded.
+    is_sound: bool = False
 
     @property
     def is_chat(self) -> bool:
@@ -91,14 +93,15 @@ class PromptInput(msgspec.Struct, frozen=True, kw_only=True):
         tools = self.tools if self.tools_json is None else decode_list(self.tools_json, "tools")
         return tools or None
 
-    def read_text(self) -> tuple[bytes, ...]:
+    def read_text(self) -> tuple[Json, ...]:
         """The bytes that make the prompt, what comes first in it first.
 
         Raises:
             RequestError: The messages cannot be read.
         """
-        members = [_as_json(self.tools, self.tools_json), _as_json(self.messages, self.messages_json)]
-        self.read_messages()
+        members = (_as_json(self.tools, self.tools_json), _as_json(self.messages, self.messages_json))
+        if not self.is_sound:
+            self.read_messages()
         pieces = (*members, b"" if self.prompt is None else msgspec.json.encode(self.prompt))
         return tuple(piece for piece in pieces if piece)
 
@@ -110,9 +113,9 @@ class PromptInput(msgspec.Struct, frozen=True, kw_only=True):
         return options
 
 
-def _as_json(value: object, data: Json | None) -> bytes:
+def _as_json(value: object, data: Json | None) -> Json:
     if data is not None:
-        return bytes(data)
+        return data
     return b"" if value is None else msgspec.json.encode(value)
 
 

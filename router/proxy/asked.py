@@ -10,6 +10,7 @@ import msgspec
 
 from router.access.tenants import scope_name
 from router.errors import RequestError
+from router.fleet.breaker import Cause
 from router.placement.instructions import RejectReason
 from router.placement.stimuli import RequestArrived
 from router.prompt import PreparedPrompt, PromptInput
@@ -19,7 +20,7 @@ from router.proxy.converted import convert, find_usual_form, is_converted, is_kn
 from router.proxy.headers import Headers, text_headers
 from router.proxy.ports import ProxyParts
 from router.proxy.refusal import state_refusal, unknown_model
-from router.sessions.identity import find_session
+from router.sessions.identity import SESSION_HEADERS, find_session
 from wire.ids import RequestId, SessionId, Target
 
 #: Bodies above this are converted in a thread: some 2 ms.
@@ -54,6 +55,13 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
     tenant: str = ""
     #: How its body was made a chat; None where it was one, or is not converted.
     conversion: str | None = None
+    #: Its body, by which it is known where it goes on with no conversation.
+    data: bytes = b""
+
+    @property
+    def cause(self) -> Cause:
+        """What its failures are counted as."""
+        return Cause(self.tenant, hash(self.data) if self.session is None else self.session)
 
 
 def check_model(parts: ProxyParts, model: str | None, *, is_needed: bool = True) -> None:
@@ -96,12 +104,17 @@ async def prepare(
     Raises:
         RequestError: A member of the body is not what it should be.
     """
-    identity, pin = find_session(text_headers(headers), body.identity), find_pin(parts, body.pin, tenant)
+    named = not SESSION_HEADERS.isdisjoint([name for name, _ in headers])
+    identity = find_session(text_headers(headers) if named else {}, body.identity)
+    pin = find_pin(parts, body.pin, tenant)
     session = None if identity.session is None else SessionId(scope_name(tenant, identity.session))
     if session is not None and identity.source == "previous_response_id":
         session = parts.chains.find(session)
-    conversion = _choose_conversion(parts, body) if is_converted(body.api) else None
-    prompt = await parts.prompts.prepare(body.model, await _read_prompt(parts, body, conversion), len(body.data))
+    conversion, request = None, body.prompt_input
+    if is_converted(body.api):
+        conversion = _choose_conversion(parts, body)
+        request = await _convert(parts, body, conversion)
+    prompt = await parts.prompts.prepare(body.model, request, len(body.data))
     return Asked(
         request_id=request_id,
         model=body.model,
@@ -117,6 +130,7 @@ async def prepare(
         is_stream=body.stream,
         tenant=tenant,
         conversion=conversion if prompt.uncredited is None else None,
+        data=body.data,
     )
 
 
@@ -130,10 +144,8 @@ def _choose_conversion(parts: ProxyParts, body: RequestBody) -> str | None:
     return parts.conversions.choose(body.model, body.api, find_likely=find_likely)
 
 
-async def _read_prompt(parts: ProxyParts, body: RequestBody, conversion: str | None) -> PromptInput:
-    """What makes the prompt of a body; a long one that has to be converted is so off the event loop."""
-    if not is_converted(body.api):
-        return body.prompt_input
+async def _convert(parts: ProxyParts, body: RequestBody, conversion: str | None) -> PromptInput:
+    """What makes the prompt of a body that has to be converted; of a long one off the event loop."""
     if len(body.data) <= CONVERTED_INLINE_BYTES or is_known(body, conversion, parts.chats):
         return convert(body, conversion, parts.chats)
     return await asyncio.to_thread(convert, body, conversion, parts.chats)
@@ -169,15 +181,16 @@ def arrive(
         request_id=asked.request_id,
         model=asked.model,
         prompt_tokens=prompt.prompt_tokens,
-        overlaps={**overlaps, **guesses},
+        overlaps={**overlaps, **guesses} if overlaps else guesses,
         session=asked.session,
         max_output_tokens=asked.max_output_tokens,
         excluded=excluded,
         chain_hashes=() if chain is None else chain.hashes,
         chain_block_tokens=0 if chain is None else chain.block_tokens,
         credit=prompt.credit,
-        approximate=frozenset(guesses),
+        approximate=guesses.keys(),
         options=options,
         pin=asked.pin,
         takes_pair=asked.takes_pair,
+        cause=asked.cause if parts.placer.breakers else None,
     )

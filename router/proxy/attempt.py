@@ -22,6 +22,7 @@ from router.proxy.kept import name_response
 from router.proxy.ports import ProxyParts
 from router.proxy.prediction import EVENT_DELAY_S, Prediction, cut_chain, is_raced
 from router.proxy.refusal import refusal
+from router.proxy.running import RunningRequests
 from router.proxy.sse import Usage
 from wire.ids import RequestId, Target
 
@@ -31,37 +32,6 @@ _NO_USAGE = Usage()
 OUTPUT_GUESS_TOKENS = 256
 #: Outcomes of a prediction that tell whether look-ups and events mean the same.
 _COMPARABLE = frozenset({Accuracy.EXACT, Accuracy.UNEXPLAINED, Accuracy.BELIEVED})
-
-
-class RunningRequests:
-    """Requests that are placed and not ended, by rank, so that siblings can be told of each other."""
-
-    def __init__(self) -> None:
-        self._by_rank: dict[Target, dict[RequestId, Prediction | None]] = {}
-
-    def add(self, target: Target, request_id: RequestId, prediction: Prediction | None) -> None:
-        """A request was placed; without a prediction where the rank is not the one that reuses its prompt."""
-        beside = self._by_rank.setdefault(target, {})
-        for other in beside.values():
-            if other is not None and prediction is not None:
-                other.add_peer(prediction)
-                prediction.add_peer(other)
-        beside[request_id] = prediction
-
-    def remove(self, target: Target, request_id: RequestId) -> None:
-        """A request ended."""
-        beside = self._by_rank.get(target)
-        if beside is not None:
-            beside.pop(request_id, None)
-            if not beside:
-                del self._by_rank[target]
-
-    def __contains__(self, request_id: RequestId) -> bool:
-        return any(request_id in beside for beside in self._by_rank.values())
-
-    def count(self) -> dict[Target, int]:
-        """Running requests of each rank that has any."""
-        return {target: len(beside) for target, beside in self._by_rank.items()}
 
 
 class Attempt:
@@ -276,15 +246,16 @@ class Attempt:
 
     def _predict(self, target: Target, predicted_tokens: int) -> Prediction:
         reuse, chain = self._parts.reuse, self._find_chain(target)
-        is_pairs = chain is not None and chain is self._prompt.pairs
+        is_approximate = self._parts.prompts.approximate.admits(target.worker)
+        if chain is None:
+            return Prediction(chain=None, predicted_tokens=predicted_tokens, is_approximate=is_approximate)
         return Prediction(
             chain=chain,
             predicted_tokens=predicted_tokens,
             trust=Trust.PARTIAL if self._prompt.is_partial else reuse.find_trust(target),
             position=reuse.find_position(target),
-            peers=[],
-            is_approximate=self._parts.prompts.approximate.admits(target.worker),
-            slack_tokens=max(chain.by_size) if chain is not None and is_pairs else 0,
+            is_approximate=is_approximate,
+            slack_tokens=max(chain.by_size) if chain is self._prompt.pairs else 0,
             is_believed=reuse.has_beliefs(target),
         )
 

@@ -16,6 +16,7 @@ from router.proxy import splice
 from router.proxy.api import SHAPES, Api
 from router.proxy.kept import check_id, name_response, name_session
 from router.proxy.known_bodies import KnownBodies
+from router.proxy.members import decode_members, tell_fault
 
 #: Fields that belong to the router: a rank or a prefill/decode pairing is not the client's to choose.
 ROUTED_FIELDS = ("routed_dp_rank", "data_parallel_rank")
@@ -24,19 +25,25 @@ INTERNAL_FIELDS = (
     "disagg_prefill_dp_rank", "kv_transfer_params", "kv_hints",
 )  # fmt: skip
 ROUTERS_FIELDS = (*ROUTED_FIELDS, *INTERNAL_FIELDS)
+_ROUTERS_FIELDS = frozenset(ROUTERS_FIELDS)
 #: Members whose contents engines take for members of their own: vLLM reads `kv_transfer_params` from `vllm_xargs` too.
 HOLDERS = ("vllm_xargs", "extra_args", "extra_body", "custom_params", "sampling_params", "nvext")
+_HOLDERS = frozenset(HOLDERS)
 #: Members that name a conversation, in any of the forms agents use; small ones only.
 _IDENTITY_FIELDS = ("session_id", "prompt_cache_key", "previous_response_id", "metadata", "user", "conversation_id")
+_IDENTITY_FIELD_SET = frozenset(_IDENTITY_FIELDS)
 _MAX_IDENTITY_BYTES = 4_096
 #: Members beside messages and tools that say how a prompt is made.
-_PROMPT_OPTIONS = (
-    "chat_template_kwargs", "add_generation_prompt", "continue_final_message", "tool_choice", "features",
-    "add_special_tokens", "cache_salt",
+_PROMPT_OPTIONS = frozenset(
+    {
+        "chat_template_kwargs", "add_generation_prompt", "continue_final_message", "tool_choice", "features",
+        "add_special_tokens", "cache_salt",
+    }
 )  # fmt: skip
 #: What the first item of a list of numbers starts with, and an empty list ends with.
 _NUMBER_STARTS = frozenset(bytes((code,)) for code in b"-0123456789]")
 _USAGE_WANTED = b'{"include_usage":true}'
+_VALUES = msgspec.json.Decoder()
 
 
 class RequestBody:
@@ -67,13 +74,14 @@ class RequestBody:
         self.data = data
         self.api = api
         self._shape = SHAPES[api]
-        self._members = decode_members(data) if known is None else known.decode(data, decode_members)
-        if splice.has_repeated_names(data, self._members):
+        members = decode_members(data) if known is None else known.decode(data, decode_members)
+        self._members, self._is_sound = members.by_name, members.is_sound
+        if not self._is_sound and splice.has_repeated_names(data, self._members):
             raise RequestError("a member of the body stands twice")
-        self._has_routed_fields = not is_trusted and not self._members.keys().isdisjoint(ROUTERS_FIELDS)
+        self._has_routed_fields = not is_trusted and not self._members.keys().isdisjoint(_ROUTERS_FIELDS)
         if self._has_routed_fields:
             self._refuse_internal_fields()
-        if not is_trusted and not self._members.keys().isdisjoint(HOLDERS):
+        if not is_trusted and not self._members.keys().isdisjoint(_HOLDERS):
             self._refuse_nested_fields()
         #: Model asked for; None where the client names none.
         self.model: str | None = self._typed("model", str)
@@ -82,6 +90,10 @@ class RequestBody:
         #: Salt that the router puts in the place of the client's; None where it does not.
         self.salt = None if salting is None else self._make_salt(salting)
         self.prompt_input = self._read_prompt()
+        #: Prompts in the body, answers asked for to each, and over all of them.
+        self.prompts = _count_prompts(self.prompt_input.prompt)
+        self.choices_of_prompt = self._count_choices()
+        self.choices = self.prompts * self.choices_of_prompt
 
     def _refuse_internal_fields(self) -> None:
         for name in INTERNAL_FIELDS:
@@ -111,9 +123,9 @@ class RequestBody:
         if raw is None:
             return None
         try:
-            return msgspec.json.decode(raw)
+            return _VALUES.decode(raw)
         except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-            raise RequestError(f"{name} cannot be read: {_words(error)}", param=name) from error
+            raise RequestError(f"{name} cannot be read: {tell_fault(error)}", param=name) from error
 
     @property
     def adapters(self) -> list[str]:
@@ -127,6 +139,8 @@ class RequestBody:
     @property
     def identity(self) -> dict[str, Any]:
         """The members that may name a conversation."""
+        if self._members.keys().isdisjoint(_IDENTITY_FIELD_SET):
+            return {}
         small = (n for n in _IDENTITY_FIELDS if n in self._members and len(self._members[n]) <= _MAX_IDENTITY_BYTES)
         return {name: self.get(name) for name in small}
 
@@ -163,9 +177,11 @@ class RequestBody:
         """A member as it stands in the body, None where it is absent or null."""
         return self._members[name] if self._has(name) else None
 
-    def find_members(self, names: Iterable[str]) -> list[str]:
-        """Those of some names under which there is something."""
-        return [name for name in names if name in self._members and self._has(name)]
+    def find_members(self, names: frozenset[str]) -> list[str]:
+        """Those of some names under which there is something, as they follow in the body."""
+        if self._members.keys().isdisjoint(names):
+            return []
+        return [name for name in self._members if name in names and self._has(name)]
 
     def count_items(self, name: str) -> int:
         """Items of a list that are no numbers; 1 for anything else, ids of one prompt too."""
@@ -184,22 +200,9 @@ class RequestBody:
         first = params[0] if isinstance(params, list) and params else params
         return first.get(name) if isinstance(first, dict) else None
 
-    @property
-    def prompts(self) -> int:
-        """Prompts in the body."""
-        prompt = self.prompt_input.prompt
-        return len(prompt) if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list) else 1
-
-    @property
-    def choices_of_prompt(self) -> int:
-        """Answers asked for to each prompt."""
+    def _count_choices(self) -> int:
         n = None if self.api in {Api.RESPONSE, Api.MESSAGES} or not self._shape.generates else self.get_sampling("n")
         return n if type(n) is int and n > 0 else 1
-
-    @property
-    def choices(self) -> int:
-        """Answers asked for, over all prompts."""
-        return self.prompts * self.choices_of_prompt
 
     @property
     def max_output_tokens(self) -> int | None:
@@ -262,23 +265,30 @@ class RequestBody:
         found = None if messages is not None else next((name for name in fields if self._has(name)), None)
         if messages is None and found is None:
             raise RequestError(f"{' or '.join(fields[:2])} is missing", param=fields[0])
-        given = {name: self.get(name) for name in _PROMPT_OPTIONS if name in self._members}
-        options, is_response = given.get("chat_template_kwargs"), self.api is Api.RESPONSE
+        given = self._read_options()
+        options, is_response = given.pop("chat_template_kwargs", None), self.api is Api.RESPONSE
         return PromptInput(
             messages_json=messages,
             tools_json=self._list_json("tools"),
             template_options=options if isinstance(options, dict) else None,
             # A response's items are decoded where its chat is made: only what is new in them.
             prompt=None if found is None or found.endswith("_embeds") or is_response else self.get(found),
-            add_generation_prompt=given.get("add_generation_prompt"),
-            continue_final_message=given.get("continue_final_message"),
-            tool_choice=given.get("tool_choice"),
-            features=given.get("features"),
-            add_special_tokens=given.get("add_special_tokens"),
-            cache_salt=given.get("cache_salt") if self.salt is None else self.salt,
-            field_names=frozenset(name for name in self._members if self._has(name)),
+            field_names=frozenset(
+                [name for name, raw in self._members.items() if len(raw) != 4 or raw.tobytes() != b"null"]
+            ),
             unrenderable=None if self._shape.generates else "pooling",
+            is_sound=self._is_sound,
+            **given,
         )
+
+    def _read_options(self) -> dict[str, Any]:
+        """Members that say how the prompt is made."""
+        given: dict[str, Any] = {}
+        if not self._members.keys().isdisjoint(_PROMPT_OPTIONS):
+            given = {name: self.get(name) for name in self._members if name in _PROMPT_OPTIONS}
+        if self.salt is not None:
+            given["cache_salt"] = self.salt
+        return given
 
     def _read_messages(self) -> memoryview | None:
         """The messages as they stand in the body; None where there are none."""
@@ -292,6 +302,10 @@ class RequestBody:
         """Whether a member is there and not null."""
         raw = self._members.get(name)
         return raw is not None and (len(raw) != 4 or raw.tobytes() != b"null")
+
+
+def _count_prompts(prompt: object) -> int:
+    return len(prompt) if isinstance(prompt, list) and prompt and isinstance(prompt[0], str | list) else 1
 
 
 def find_name(value: Any, names: Iterable[str]) -> str | None:
@@ -309,26 +323,6 @@ def find_name(value: Any, names: Iterable[str]) -> str | None:
     return None
 
 
-_MEMBERS = msgspec.json.Decoder(dict[str, msgspec.Raw])
-
-
-def decode_members(data: bytes) -> dict[str, memoryview]:
-    """Members of a JSON object, each as it stands there.
-
-    Raises:
-        RequestError: It is none.
-    """
-    if not data:
-        raise RequestError("the body is empty; a JSON object was expected")
-    try:
-        members = _MEMBERS.decode(data)
-    except (msgspec.DecodeError, msgspec.ValidationError, UnicodeDecodeError) as error:
-        raise RequestError(f"the body is not a JSON object: {_words(error)}") from error
-    except RecursionError as error:
-        raise RequestError("the body nests too deep") from error
-    return {name: memoryview(raw) for name, raw in members.items()}
-
-
 def read_adapters(said: Any) -> list[str]:
     """SGLang's `lora_path`: the name of an adapter, or one for each prompt, null where it is the plain model.
 
@@ -339,10 +333,3 @@ def read_adapters(said: Any) -> list[str]:
     if not all(isinstance(name, str) for name in names):
         raise RequestError("lora_path must be str, or a list of them", param="lora_path")
     return names
-
-
-def _words(error: BaseException) -> str:
-    """What a decoder said, without the client's bytes."""
-    if isinstance(error, UnicodeDecodeError):
-        return "not UTF-8"
-    return "nested too deep" if isinstance(error, RecursionError) else str(error)[:200]

@@ -18,18 +18,11 @@ _LOGPROBS = ("logprobs", "top_logprobs", "prompt_logprobs", "top_logprobs_num")
 _OUTPUT = ("max_tokens", "max_completion_tokens", "max_output_tokens", "max_new_tokens", "min_tokens")
 #: Lists of which each item is work of its own.
 _ITEMS = (
-    "prompt",
-    "text",
-    "input_ids",
-    "input",
-    "documents",
-    "items",
-    "queries",
-    "text_1",
-    "text_2",
-    "data_1",
-    "data_2",
-)
+    "prompt", "text", "input_ids", "input", "documents", "items", "queries", "text_1", "text_2", "data_1", "data_2",
+)  # fmt: skip
+#: All that is looked at, in the order in which it is.
+_LIMITED = {name: place for place, name in enumerate((*HOLDERS, *_ANSWERS, *_LOGPROBS, *_OUTPUT, *_ITEMS))}
+_LIMITED_NAMES = frozenset(_LIMITED)
 
 
 class Bounds(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,14 +46,15 @@ def check_bounds(body: RequestBody, bounds: Bounds) -> None:
     Raises:
         RequestError: Names the member and what would be valid.
     """
-    for holder in body.find_members(HOLDERS):
-        _check_nested(holder, body.get(holder), bounds)
-    for name in body.find_members((*_ANSWERS, *_LOGPROBS, *_OUTPUT)):
-        _check_number(name, body.get(name), bounds)
-    for name in body.find_members(_ITEMS):
-        items = body.count_items(name)
-        if items > bounds.prompts:
-            raise RequestError(f"{name} holds {items} items; at most {bounds.prompts} are taken", param=name)
+    for name in sorted(body.find_members(_LIMITED_NAMES), key=_LIMITED.__getitem__):
+        if name in HOLDERS:
+            _check_nested(name, body.get(name), bounds)
+        elif name in _ITEMS:
+            items = body.count_items(name)
+            if items > bounds.prompts:
+                raise RequestError(f"{name} holds {items} items; at most {bounds.prompts} are taken", param=name)
+        else:
+            _check_number(name, body.get(name), bounds)
     if body.choices > bounds.answers:
         problem = f"{body.choices} answers are asked for over all prompts; at most {bounds.answers} are"
         raise RequestError(problem, param="n")

@@ -16,7 +16,6 @@ from typing import Any
 from router.access.principal import Principal, find_principal
 from router.errors import (
     AccessError,
-    BodyTooLargeError,
     DovecoteError,
     ModelForbiddenError,
     RequestError,
@@ -26,22 +25,23 @@ from router.errors import (
     UpstreamTimeoutError,
     UpstreamUnreachableError,
 )
-from router.fleet.breaker import Verdict
+from router.fleet.breaker import Cause, Verdict
 from router.fleet.rank import RankFacts
 from router.metrics import RequestOutcome
 from router.placement.instructions import Place
 from router.placement.stimuli import Outcome, TargetJudged
 from router.proxy import respond
-from router.proxy.attempt import Attempt, RunningRequests
+from router.proxy.attempt import Attempt
 from router.proxy.client import Client, ClientGoneError
 from router.proxy.error_form import encode_error_event, find_error_form
-from router.proxy.headers import Headers, HeadersTooLargeError, check_header_size, find_header, request_headers
-from router.proxy.inflate import CODINGS, MAX_MEMBERS, InflateProblem, inflate
+from router.proxy.headers import Headers, HeadersTooLargeError, find_header, request_headers
 from router.proxy.interrupt import ExchangeWatch, InterruptedExchange, Interruption
 from router.proxy.legs.sending import Sending, abandon
 from router.proxy.ports import ProxyParts, find_address
+from router.proxy.received import UnsupportedEncodingError, read_limited
 from router.proxy.refusal import MAX_NAME_CHARS, hide_models
 from router.proxy.relay import Relay
+from router.proxy.running import RunningRequests
 from router.proxy.sse import Usage
 from router.proxy.traced import end_trace, mark_place, trace_call
 from router.proxy.upstream import Exchange
@@ -53,8 +53,6 @@ Scope = dict[str, Any]
 
 _log = logging.getLogger("dovecote.proxy")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
-#: Compressed bodies above this are made plain in a thread: at worst some 20 ms.
-_INFLATED_INLINE_BYTES = 16 << 10
 #: A question of tokens is sent to this many workers at most, the second one when the first refused the connection.
 MAX_ATTEMPTS = 2
 RANK_HEADER = b"x-data-parallel-rank"
@@ -189,21 +187,28 @@ class Call:
         """Every rank that has a share of it; none before it was sent."""
         return self.legs or (() if self.target is None else (self.target,))
 
+    def find_url(self, target: Target) -> str:
+        """Where a rank is asked about it, with the query as it came.
+
+        Raises:
+            UpstreamUnreachableError: Its worker left.
+        """
+        url = f"{find_address(self.parts.fleet, target)}{self.path}"
+        return f"{url}?{self.query.decode('latin-1')}" if self.query else url
+
     async def open_at(self, target: Target, data: bytes) -> Exchange:
         """An exchange with one rank about what the client asks, method and query as they are.
 
         Raises:
             DovecoteError: The worker failed; one that refuses the connection is reported.
         """
-        url = f"{find_address(self.parts.fleet, target)}{self.path}"
-        if self.query:
-            url += f"?{self.query.decode('latin-1')}"
+        url = self.find_url(target)
         headers = self.forward_headers(target)
         try:
             return await self.parts.upstream.open(url, headers, data, method=self.method)
         except UpstreamUnreachableError as error:
             self.count_upstream(error.code)
-            self.tell_verdict(Verdict.FAILED)
+            self.tell_verdict(Verdict.FAILED, is_unreached=True)
             self.parts.fleet.report_unreachable(target.worker)
             raise
 
@@ -244,14 +249,26 @@ class Call:
             self.parts.admission.spend(self.principal, spent_tokens - attempt.prompt_tokens)
 
     def tell_verdict(
-        self, verdict: Verdict, *, target: Target | None = None, retry_after_s: float | None = None
+        self,
+        verdict: Verdict,
+        *,
+        target: Target | None = None,
+        retry_after_s: float | None = None,
+        is_unreached: bool = False,
     ) -> None:
         """Tell the breaker of a rank, by default of the one that serves it, what the exchange says of it."""
         judged, placer = target or self.target, self.parts.placer
         if judged is None or (verdict in _UNTROUBLED and not placer.breakers.knows(judged)):
             return
         now_s = self.parts.clock()
-        placer.handle(TargetJudged(now_s=now_s, target=judged, verdict=verdict, retry_after_s=retry_after_s))
+        cause = None if is_unreached else self._find_cause()
+        placer.handle(
+            TargetJudged(now_s=now_s, target=judged, verdict=verdict, retry_after_s=retry_after_s, cause=cause)
+        )
+
+    def _find_cause(self) -> Cause:
+        """What its failures are counted as; of calls that are not placed those of one path are one cause."""
+        return Cause(self.tenant, self.path) if self.attempt is None else self.attempt.asked.cause
 
     def judge(self, status: int, outcome: Outcome) -> RequestOutcome:
         """How an answer that came through counts."""
@@ -330,43 +347,6 @@ def read_request_id(headers: Headers) -> RequestId | None:
     """The client's own name for a request; None where there is none that is usable."""
     said = find_header(headers, b"x-request-id")
     return RequestId(said.decode()) if said is not None and _REQUEST_ID.fullmatch(said) else None
-
-
-async def read_limited(headers: Headers, client: Client, limit_bytes: int) -> bytes:
-    """The body of a call whose header lines are within their limits, made plain.
-
-    Raises:
-        DovecoteError: Header lines or body are too long, or it cannot be decompressed.
-        ClientGoneError: The client left.
-    """
-    check_header_size(headers)
-    coding = (find_header(headers, b"content-encoding") or b"identity").strip().lower()
-    if coding != b"identity" and coding not in CODINGS:
-        raise UnsupportedEncodingError("of compressed bodies gzip and deflate are taken")
-    data = await client.receive_body(limit_bytes)
-    return data if coding == b"identity" else await _make_plain(data, limit_bytes)
-
-
-async def _make_plain(data: bytes, limit_bytes: int) -> bytes:
-    if len(data) <= _INFLATED_INLINE_BYTES:
-        plain = inflate(data, limit_bytes)
-    else:
-        plain = await asyncio.to_thread(inflate, data, limit_bytes)
-    if plain is InflateProblem.TOO_LONG:
-        raise BodyTooLargeError(f"the decompressed body is longer than the limit of {limit_bytes} bytes")
-    if plain is InflateProblem.CORRUPT:
-        raise RequestError("the compressed body is corrupt or cut off")
-    if plain is InflateProblem.TOO_MANY_MEMBERS:
-        raise RequestError(f"the compressed body has more than {MAX_MEMBERS} members")
-    return plain
-
-
-class UnsupportedEncodingError(DovecoteError):
-    """The body comes in a content coding that is not taken."""
-
-    status_code = 415
-    error_type = "invalid_request_error"
-    code = "unsupported_encoding"
 
 
 class AbortedError(DovecoteError):

@@ -20,12 +20,14 @@ from router.placement.stimuli import RequestArrived
 from router.proxy import respond
 from router.proxy.api import PATHS, SHAPES, Api
 from router.proxy.asked import arrive, check_model, prepare
-from router.proxy.body import RequestBody, decode_members
+from router.proxy.body import RequestBody
 from router.proxy.bounds import check_bounds
-from router.proxy.call import Scope, read_limited, read_request_id
+from router.proxy.call import Scope, read_request_id
 from router.proxy.client import Client, ClientGoneError
 from router.proxy.headers import Headers
+from router.proxy.members import decode_members
 from router.proxy.ports import ProxyParts
+from router.proxy.received import read_limited
 from wire.ids import RequestId, SessionId, Target, WorkerId
 
 _log = logging.getLogger("dovecote.proxy")
@@ -88,7 +90,7 @@ async def serve_dry_run(parts: ProxyParts, scope: Scope, client: Client) -> None
 
 
 async def _explain(parts: ProxyParts, headers: Headers, data: bytes, query: bytes) -> dict[str, Any]:
-    names = decode_members(data).keys()
+    names = decode_members(data).by_name.keys()
     if "prompt_tokens" in names:
         arrival = _read_counts(data).to_arrival(parts.clock())
         return {"dry_run": True, "decision": parts.placer.explain(arrival).to_json()}

@@ -13,12 +13,13 @@ from router.errors import RequestError
 from router.metrics import RequestOutcome
 from router.proxy import splice
 from router.proxy.asked import check_model
-from router.proxy.body import HOLDERS, ROUTERS_FIELDS, decode_members, find_name, read_adapters
+from router.proxy.body import HOLDERS, ROUTERS_FIELDS, find_name, read_adapters
 from router.proxy.bystander import Bystander
 from router.proxy.call import Call
 from router.proxy.headers import find_header
 from router.proxy.interrupt import ExchangeWatch
 from router.proxy.kept_calls import carry, limit
+from router.proxy.members import decode_members
 from router.proxy.token_calls import open_somewhere
 from router.proxy.usable import UsableRanks
 
@@ -57,7 +58,7 @@ def _read_fields(call: Call, data: bytes) -> dict[str, Any]:
     if not is_json(find_header(call.headers, b"content-type")):
         return {}
     try:
-        members = decode_members(data)
+        members = decode_members(data).by_name
     except RequestError:
         return {}  # the worker's to refuse
     if splice.has_repeated_names(data, members):

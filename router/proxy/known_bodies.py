@@ -7,19 +7,19 @@ the same body without those messages. Prefixes are told apart by XXH3-128 with a
 
 import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
 import msgspec
 
 from router.errors import RequestError
 from router.prompt.prefixes import Beginning, digest_prefix, find_end, name_beginnings, read_appended
 from router.proxy import splice
+from router.proxy.members import Members
 
 #: Bodies that are remembered; some 500 bytes each.
 MAX_BODIES = 8_192
 #: Shorter members cost less to look over than to find.
-MIN_MESSAGES_BYTES = 16 << 10
-Members = dict[str, memoryview]
+MIN_MESSAGES_BYTES = 128 << 10
 
 
 class KnownBody(msgspec.Struct, frozen=True):
@@ -30,6 +30,8 @@ class KnownBody(msgspec.Struct, frozen=True):
     digest: int
     #: Where its messages begin.
     messages_start: int
+    #: Whether it is as `Members` that are sound are.
+    is_sound: bool
 
 
 class KnownBodies:
@@ -73,15 +75,15 @@ class KnownBodies:
                 return known
         return None
 
-    def _keep(self, name: int, data: bytes, members: Mapping[str, memoryview], known: KnownBody | None) -> None:
-        messages = members.get("messages")
+    def _keep(self, name: int, data: bytes, members: Members, known: KnownBody | None) -> None:
+        messages = members.by_name.get("messages")
         if messages is None or len(messages) < MIN_MESSAGES_BYTES:
             return
-        start = splice.find_value(data, members, "messages") if known is None else known.messages_start
+        start = splice.find_value(data, members.by_name, "messages") if known is None else known.messages_start
         end = find_end(messages)
         if start is None or end is None:
             return
-        body = KnownBody(start + end, digest_prefix(data, start + end, self._seed), start)
+        body = KnownBody(start + end, digest_prefix(data, start + end, self._seed), start, members.is_sound)
         if body in self._bodies:
             return
         self._bodies[body] = name
@@ -108,8 +110,9 @@ def _decode_rest(data: bytes, known: KnownBody, decode_members: Callable[[bytes]
     except RequestError:
         # The words of an error are about the whole body.
         return None
-    short = members.get("messages")
+    short = members.by_name.get("messages")
     if short is None or not appended.startswith(short):
         return None
     end = len(data) - (len(appended) - len(short))
-    return {**members, "messages": memoryview(data)[known.messages_start : end]}
+    whole = {**members.by_name, "messages": memoryview(data)[known.messages_start : end]}
+    return Members(whole, is_sound=known.is_sound and members.is_sound)

@@ -14,6 +14,7 @@ from router.proxy.body import RequestBody
 from router.proxy.bounds import check_bounds
 from router.proxy.call import Call
 from router.proxy.converted import is_as_long
+from router.proxy.engine_words import bound_priority, check_query
 from router.proxy.interrupt import ExchangeWatch
 from router.proxy.named_requests import NamedRequest, NamedRequests, encode_rid, make_engine_names, read_rids
 from router.proxy.relay import Expected, Relay, Relayed
@@ -44,7 +45,11 @@ class OutputCall:
             asked = await self._ask(body)
             attempt = Attempt(self._parts, self._call.running, asked, arrived_s=self._call.arrived_s)
             forwarded, drops_usage = body.to_forward()
-            expected = Expected(body.stream, drops_usage, body.choices, body.choices_of_prompt)
+            if self._call.tenant and not self._call.principal.is_trusted:
+                forwarded = self._bound_priority(body, forwarded)
+            expected = Expected(
+                body.stream, drops_usage, body.choices, body.choices_of_prompt, SHAPES[self._api].untold_status
+            )
             rid = body.get("rid")
             names = self._call.engine_names = make_engine_names(rid)
             if names:
@@ -55,6 +60,16 @@ class OutputCall:
         self._call.spend(attempt, relayed.usage)
         self._judge_conversion(asked, relayed)
         return self._call.judge(relayed.status, relayed.outcome)
+
+    def _bound_priority(self, body: RequestBody, forwarded: bytes) -> bytes:
+        """No tenant overtakes others in an engine's queue further than its key may."""
+        said = body.get("priority")
+        if said is None:
+            return forwarded
+        bounded = bound_priority(said, self._call.principal.max_priority)
+        if bounded is None:
+            return splice.splice(forwarded, put={}, cut=("priority",))
+        return splice.splice(forwarded, put={"priority": msgspec.json.encode(bounded)}, cut=())
 
     def _hold(self, rid: object, engine_names: tuple[str, ...], watch: ExchangeWatch) -> AbstractContextManager[None]:
         """Let it be ended by its name while it runs."""
@@ -74,6 +89,8 @@ class OutputCall:
 
     async def _ask(self, body: RequestBody) -> Asked:
         check_bounds(body, self._parts.limits.bounds)
+        if self._call.query and not self._call.principal.is_trusted:
+            check_query(self._call.query)
         self._call.check_allowed(body.model, *body.adapters)
         check_model(self._parts, body.model, is_needed=SHAPES[self._api].needs_model)
         started_s = self._parts.clock()

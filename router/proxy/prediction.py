@@ -47,14 +47,15 @@ class Evidence(Protocol):
 class Prediction(msgspec.Struct, kw_only=True):
     """One prediction and what is needed to judge it."""
 
-    #: Prompt in the rank's namespace and every block size known; None where no credit was possible.
+    #: Prompt in the rank's namespace and every block size known; None where no credit was possible, and nothing is
+    #: judged.
     chain: BlockChain | None
     predicted_tokens: int
-    trust: Trust
+    trust: Trust = Trust.LOST
     #: Number of the rank's next change at the decision.
-    position: int
+    position: int = 0
     #: Requests that ran on the same rank beside this one and share its first block.
-    peers: list[BlockChain]
+    peers: list[BlockChain] = []
     #: A guess from chunks of text, whose outcome is learned and not judged.
     is_approximate: bool = False
     #: Tokens that may be too many, because events do not tell all of what the engine compares.
@@ -62,11 +63,16 @@ class Prediction(msgspec.Struct, kw_only=True):
     #: It rests on groups that the rank's events do not tell of.
     is_believed: bool = False
 
+    @property
+    def head(self) -> tuple[int, ...] | None:
+        """The prompt's first block, if it fills one; None without a chain."""
+        return None if self.chain is None else self.chain.hashes[:1]
+
     def add_peer(self, other: "Prediction") -> None:
         """Another request was placed on the rank, before or after this one."""
         if self.chain is None or other.chain is None or len(self.peers) >= MAX_PEERS:
             return
-        if self.chain.hashes[:1] == other.chain.hashes[:1]:
+        if self.head == other.head:
             self.peers.append(other.chain)
 
 

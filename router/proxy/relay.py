@@ -21,6 +21,7 @@ from router.proxy.interrupt import ExchangeWatch
 from router.proxy.kept import is_id
 from router.proxy.ports import ProxyLimits
 from router.proxy.sse import StreamScanner, Usage, looks_like_stream
+from router.proxy.told_error import SERVER_ERROR
 from router.proxy.upstream import Exchange, GarbledAnswerError
 from router.proxy.verdicts import judge_status
 from router.proxy.whole_answer import AnswerSummary, read_answer
@@ -51,6 +52,8 @@ class Expected(msgspec.Struct, frozen=True):
     choices: int = 1
     #: Answers to each prompt.
     choices_of_prompt: int = 1
+    #: What an error in a stream stands for that tells neither code nor type.
+    untold_status: int = SERVER_ERROR
 
 
 class Witness(Protocol):
@@ -133,6 +136,7 @@ class Relay:
             choices_of_prompt=asked.choices_of_prompt,
             drop_usage_chunk=asked.drops_usage_chunk,
             is_opaque=is_opaque or is_encoded,
+            untold_status=asked.untold_status,
         )
 
     async def _carry_stream(self, scanner: StreamScanner) -> Relayed:

@@ -11,7 +11,6 @@ from router.metrics import RequestOutcome
 from router.proxy import respond
 from router.proxy.abort_call import AbortCall
 from router.proxy.api import PATHS, Api
-from router.proxy.attempt import RunningRequests
 from router.proxy.call import Call, Scope, WrongMethodError
 from router.proxy.client import AsgiClient, Client
 from router.proxy.dry_run import serve_dry_run
@@ -23,6 +22,7 @@ from router.proxy.legs.aborts import ABORT_PATH
 from router.proxy.named_requests import NamedRequests
 from router.proxy.output_call import OutputCall
 from router.proxy.ports import ProxyParts
+from router.proxy.running import RunningRequests
 from router.proxy.token_calls import COUNT_PATH, TOKEN_PATHS, count_tokens, serve_tokens
 from router.proxy.usable import UsableRanks
 

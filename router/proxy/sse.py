@@ -13,7 +13,7 @@ import msgspec
 
 from router.proxy.alike import Alike, learn
 from router.proxy.kept import is_id
-from router.proxy.told_error import SERVER_ERROR, read_error_status
+from router.proxy.told_error import SERVER_ERROR, read_abort_status, read_error_status
 
 #: An event longer than this is forwarded unread; no usage chunk is that long.
 MAX_EVENT_BYTES = 1 << 20
@@ -113,6 +113,7 @@ class StreamScanner:
         choices_of_prompt: int = 1,
         drop_usage_chunk: bool = False,
         is_opaque: bool = False,
+        untold_status: int = SERVER_ERROR,
     ) -> None:
         """Start before the first byte.
 
@@ -121,6 +122,7 @@ class StreamScanner:
             choices_of_prompt: Answers to each prompt.
             drop_usage_chunk: Leave out the chunk with empty choices and usage, because the router asked for it.
             is_opaque: The stream is encoded: nothing is read of it, and its end is believed.
+            untold_status: What an error stands for that tells neither code nor type.
         """
         #: Whether nothing can be read of this stream.
         self.is_opaque = is_opaque
@@ -136,6 +138,7 @@ class StreamScanner:
         self.has_error = False
         #: What an engine that sent one says of whose fault it was, as a status.
         self.error_status = SERVER_ERROR
+        self._untold_status = untold_status
         #: What the engine calls its answer, where it is a response that it may keep.
         self.response_id: str | None = None
         self._is_typed = False
@@ -260,8 +263,9 @@ class StreamScanner:
         if usage is not None and "type" not in chunk:
             self.usage = usage
         if chunk.get("error") is not None:
-            self.has_error = True
-            self.error_status = read_error_status(chunk["error"], has_output=self.has_output)
+            self._note_error(
+                read_error_status(chunk["error"], has_output=self.has_output, untold_status=self._untold_status)
+            )
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             self._read_other(chunk)
@@ -289,9 +293,18 @@ class StreamScanner:
         self.usage = sum_usage(self._usages, self._choices_of_prompt)
         self.output_chunks += 1
         self.has_output = self.has_output or bool(event.get("text") or event.get("output_ids"))
-        if meta.get("finish_reason") is not None:
-            self.has_output = True
+        if (reason := meta.get("finish_reason")) is not None:
             self._finished.add(place)
+            status = read_abort_status(reason, has_output=self.has_output)
+            if status is None:
+                self.has_output = True
+            else:
+                self._note_error(status)
+
+    def _note_error(self, status: int) -> None:
+        """Of several the engine's own counts."""
+        self.error_status = max(status, self.error_status) if self.has_error else status
+        self.has_error = True
 
     def _read_typed(self, kind: str, event: dict[str, Any]) -> None:
         """An event of the Responses or Messages API: named by its type, with the whole object at start or end."""

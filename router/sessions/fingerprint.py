@@ -5,7 +5,7 @@ its name comes from its first request, the same in every router. Two requests th
 different ways are two conversations: equal heads never become one session that everybody shares.
 """
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Sequence
 
 import msgspec
@@ -18,6 +18,8 @@ MAX_ENDS = 100_000
 MIN_PROMPT_TOKENS = 256
 #: Full blocks at the end that may be followed: the last one may hold a generation prompt that the next turn lacks.
 _END_BLOCKS = 2
+#: Prompts of so few blocks are first looked at as a whole: most are of no known conversation.
+_FEW_BLOCKS = 64
 #: Blocks looked at from a prompt's end; more new text than that starts a new conversation.
 _MAX_NEW_BLOCKS = 16_384
 
@@ -38,7 +40,7 @@ class Fingerprints:
         self._max_ends = max_ends
         self._ends: OrderedDict[int, _End] = OrderedDict()
         #: Where ends stand, by landmark, and how many do: a prompt is looked at in those places alone.
-        self._places: dict[int, Counter[int]] = {}
+        self._places: dict[int, dict[int, int]] = {}
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -72,6 +74,8 @@ class Fingerprints:
     def _find_end(self, hashes: Sequence[int]) -> int | None:
         """Last block of the known conversation that goes on; None where none does."""
         last = len(hashes) - 1
+        if last < _FEW_BLOCKS and self._ends.keys().isdisjoint(hashes):
+            return None
         least = max(0, last - _MAX_NEW_BLOCKS + 1)
         landmark = _find_landmark(last)
         while landmark >= 0 and 2 * landmark >= least:
@@ -92,7 +96,11 @@ class Fingerprints:
             if known is not None:
                 self._leave(known)
             end = self._ends[block] = _End(session, place, hashes[_find_landmark(place)])
-            self._places.setdefault(end.landmark, Counter())[place] += 1
+            places = self._places.get(end.landmark)
+            if places is None:
+                self._places[end.landmark] = {place: 1}
+            else:
+                places[place] = places.get(place, 0) + 1
         self._ends.move_to_end(block)
         if len(self._ends) > self._max_ends:
             self._leave(self._ends.popitem(last=False)[1])

@@ -51,6 +51,8 @@ _SESSION_HEADERS: tuple[tuple[str, str | None], ...] = (
 _CLAUDE_CODE = "x-claude-code-session-id"
 #: Headers without one of which none names a session.
 _NAMING = frozenset({"x-dovecote-session", _CLAUDE_CODE, *(name for name, _ in _SESSION_HEADERS)})
+#: The same as they are received.
+SESSION_HEADERS = frozenset(name.encode() for name in _NAMING)
 _BODY_FIELDS = ("session_id", "prompt_cache_key", "previous_response_id")
 
 
@@ -61,6 +63,8 @@ def find_session(headers: Mapping[str, str], body: Mapping[str, object]) -> Sess
         headers: Request headers; names in any case.
         body: The parsed JSON body.
     """
+    if not headers and not body:
+        return NO_SESSION
     lowered = {name.lower(): value for name, value in headers.items()}
     named = None if _NAMING.isdisjoint(lowered) else _find_in_headers(lowered)
     return named or _find_in_body(body) or NO_SESSION

@@ -3,12 +3,14 @@
 import json
 from pathlib import Path
 
+import msgspec
 from guided import fuzz, instrumented
 
 with instrumented():
     from router.errors import DovecoteError
     from router.prompt import Prompter, Unrenderable
     from router.prompt.anthropic_form import MessagesForm
+    from router.prompt.native import look_over
     from router.proxy.api import Api
     from router.proxy.body import INTERNAL_FIELDS, ROUTED_FIELDS, RequestBody
     from router.proxy.bounds import Bounds, check_bounds
@@ -68,6 +70,8 @@ SEEDS = [flag + json.dumps(body).encode() for flag in APIS for body in BODIES]
 def check(data: bytes) -> None:
     """A body is refused with an error of ours, or forwarded as valid JSON without the fields that are the router's."""
     api, text = APIS.get(data[:1], Api.RESPONSE), data[1:]
+    for member in (look_over(text) or {}).values():
+        msgspec.json.decode(member)
     try:
         body = RequestBody(text, api=api, known=KnownBodies())
         forwarded, _ = body.to_forward()

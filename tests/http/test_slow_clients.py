@@ -11,6 +11,7 @@ from proxy_harness import CHAT, eventually, on_socket, value
 
 from router.proxy.bystander import Bystander
 from router.proxy.interrupt import ExchangeWatch
+from router.proxy.lookout import Lookout
 from router.proxy.ports import ProxyLimits
 from router.proxy.relay import Expected, Relay
 
@@ -26,8 +27,8 @@ def watches(monkeypatch):
     made = []
 
     class Watch(ExchangeWatch):
-        def __init__(self, client):
-            super().__init__(client)
+        def __init__(self, client, lookout):
+            super().__init__(client, lookout)
             made.append(self)
 
     monkeypatch.setattr("router.proxy.output_call.ExchangeWatch", Watch)
@@ -103,7 +104,7 @@ def pouring(then=None):
 def age(watch, seconds=1_001.0):
     """So long ago the last piece came, or the client was last looked at."""
     watch._touched_s -= seconds
-    watch._check()
+    watch.look(asyncio.get_running_loop().time())
 
 
 async def test_a_client_that_sips_gets_all_of_its_answer_however_long_it_takes(engine, watches):
@@ -176,7 +177,7 @@ class Poured:
 async def test_the_silence_of_an_engine_begins_when_it_is_read_from_again():
     client = Patient()
     limits = ProxyLimits(body_bytes=1, first_byte_s=1_000.0, idle_s=1_000.0, request_s=1_000_000.0)
-    async with ExchangeWatch(client) as watch:
+    with ExchangeWatch(client, Lookout()) as watch:
         client.watch_of, poured = watch, Poured(watch)
         relay = Relay(poured, client, Bystander(), watch, limits=limits, own_headers={})
         await relay.carry(Expected(is_stream=True))

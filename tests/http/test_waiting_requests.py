@@ -163,6 +163,18 @@ async def test_a_priority_is_what_the_key_allows():
         assert bad.status_code == 400
 
 
+async def test_without_keys_a_priority_is_anybodys_to_choose():
+    async with gated() as (engine, client):
+        tasks = await line_up(engine, client, "2")
+        tasks.append(send(client, "3", **{"x-dovecote-priority": "9"}))
+        await eventually(lambda: len(client.router.admission.queue) == 2)
+        for done in range(1, 4):
+            engine.open_next()
+            await eventually(lambda done=done: len(engine.order) == min(3, done + 1))
+        assert [(await task).status_code for task in tasks] == [200] * 3
+        assert engine.order == ["first", "3", "2"]
+
+
 async def test_another_tenants_newcomer_takes_the_place_of_the_last_of_many():
     async with gated(queue=QUEUE | {"max_waiting": 3}, access=access()) as (engine, client):
         tasks = await line_up(engine, client, "2", "3", "4", key="a")

@@ -4,12 +4,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from router.fleet.breaker import Breaker, BreakerSettings, BreakerState, Verdict
+from router.fleet.breaker import Breaker, BreakerSettings, BreakerState, Cause, Verdict
 from router.placement.breakers import Breakers
 from wire.ids import RequestId, Target, WorkerId
 
 SETTINGS = BreakerSettings(failures=3, window=6, window_failures=4, open_s=4.0, max_open_s=10.0, memory_s=30.0)
 TARGETS = tuple(Target(WorkerId(name), rank) for name in "ab" for rank in (0, 1))
+CAUSES = (None, *(Cause(tenant, key) for tenant in ("", "a", "b") for key in (1, 2)))
 REQUESTS = tuple(RequestId(f"r{number}") for number in range(6))
 
 
@@ -20,7 +21,8 @@ class BreakerMachine(RuleBasedStateMachine):
         super().__init__()
         self.breaker = Breaker(SETTINGS)
         self.now_s = 0.0
-        self.past: list[bool] = []  # failures since the memory began
+        self.past: list[tuple[bool, str | None]] = []  # what counted since the memory began, and whose it was
+        self.failed: dict[Cause, float] = {}
         self.row = 0
         self.state = BreakerState.CLOSED
         self.until_s = 0.0
@@ -37,27 +39,42 @@ class BreakerMachine(RuleBasedStateMachine):
     def time_goes_on(self, by_s):
         self.now_s += by_s
 
-    @rule(verdict=st.sampled_from(list(Verdict)))
-    def a_request_ends(self, verdict):
-        self.breaker.judge(verdict, self.now_s)
-        state = self.told()
+    def is_bad(self):
+        tenants = {whose for is_failure, whose in self.past if is_failure}
+        if self.row < SETTINGS.failures and sum(is_failure for is_failure, _ in self.past) < SETTINGS.window_failures:
+            return False
+        (only,) = tenants if len(tenants) == 1 else (None,)
+        return not only or {whose for _, whose in self.past} == {only}
+
+    def is_known(self, cause):
+        """Whether it failed already; it did now, where that was noticed."""
+        before_s = self.failed.get(cause)
+        self.failed[cause] = self.now_s
+        return before_s is not None and self.now_s - before_s <= SETTINGS.memory_s
+
+    @rule(verdict=st.sampled_from(list(Verdict)), cause=st.sampled_from(CAUSES))
+    def a_request_ends(self, verdict, cause):
+        self.breaker.judge(verdict, self.now_s, cause=cause)
+        state, tenant = self.told(), None if cause is None else cause.tenant
         if verdict in {Verdict.NEUTRAL, Verdict.FULL} or state is BreakerState.OPEN:
             return
         if verdict is Verdict.GOOD:
             if state is BreakerState.HALF_OPEN:
                 self.past = []
-            self.past = [*self.past, False][-SETTINGS.window :]
+            self.past = [*self.past, (False, tenant)][-SETTINGS.window :]
+            self.failed.pop(cause, None)
             self.row = self.doublings = 0
             self.state, self.on_probation = BreakerState.CLOSED, False
+            return
+        if cause is not None and self.is_known(cause):
             return
         is_old = self.failed_at_s is None or self.now_s - self.failed_at_s > SETTINGS.memory_s
         if is_old and state is BreakerState.CLOSED and not self.on_probation:
             self.past, self.row, self.doublings = [], 0, 0
         self.failed_at_s = self.now_s
         self.row += 1
-        self.past = [*self.past, True][-SETTINGS.window :]
-        is_bad = self.row >= SETTINGS.failures or sum(self.past) >= SETTINGS.window_failures
-        if is_bad or self.on_probation or state is BreakerState.HALF_OPEN:
+        self.past = [*self.past, (True, tenant)][-SETTINGS.window :]
+        if self.is_bad() or self.on_probation or state is BreakerState.HALF_OPEN:
             self.state, self.on_probation = BreakerState.OPEN, False
             self.until_s = self.now_s + min(SETTINGS.max_open_s, SETTINGS.open_s * 2**self.doublings)
             self.doublings += 1
@@ -112,15 +129,18 @@ class BreakersMachine(RuleBasedStateMachine):
         self.breakers.begin(request, rank, self.now_s)
 
     @precondition(lambda self: self.running)
-    @rule(data=st.data(), verdict=st.sampled_from([*Verdict, None]), is_judged_first=st.booleans())
-    def a_request_ends(self, data, verdict, is_judged_first):
+    @rule(
+        data=st.data(), verdict=st.sampled_from([*Verdict, None]), is_judged_first=st.booleans(),
+        cause=st.sampled_from(CAUSES),
+    )  # fmt: skip
+    def a_request_ends(self, data, verdict, is_judged_first, cause):
         request = data.draw(st.sampled_from(sorted(self.running)))
         target = self.running.pop(request)
         if verdict is not None and is_judged_first:
-            self.breakers.judge(target, verdict, self.now_s)
+            self.breakers.judge(target, verdict, self.now_s, cause=cause)
         self.breakers.end(request)
         if verdict is not None and not is_judged_first:
-            self.breakers.judge(target, verdict, self.now_s)
+            self.breakers.judge(target, verdict, self.now_s, cause=cause)
 
     @rule(rank=st.sampled_from(TARGETS))
     def a_rank_fails_until_it_is_out(self, rank):

@@ -117,7 +117,10 @@ class PlacementMachine(RuleBasedStateMachine):
 
     @rule(sequence=st.integers(0, 9), waiting=st.dictionaries(targets, st.floats(0.0, 50.0), max_size=3))
     def hear_of_another_router(self, sequence, waiting):
-        ranks = tuple(RankPartial(target=rank, waiting_s=wait_s) for rank, wait_s in waiting.items())
+        ranks = tuple(
+            RankPartial(target=rank, waiting_s=wait_s, decoding_requests=2, context_tokens=round(wait_s))
+            for rank, wait_s in waiting.items()
+        )
         partial = LedgerPartial(origin="other", stamp=Stamp(1, sequence), ranks=ranks)
         self.placer.handle(PartialTold(now_s=self.now_s, partial=partial))
 
@@ -239,6 +242,8 @@ class PlacementMachine(RuleBasedStateMachine):
     @invariant()
     def every_rank_carries_its_own_requests_and_no_negative_load(self):
         for target in TARGETS:
+            every = self.ledger.totals(target, self.placer.clock.now_s)
+            assert self.ledger.find_decoding(target) == (every.decoding_requests, every.context_tokens)
             totals = self.find_own_totals(target)
             mine = [name for name, where in self.open.items() if where == target]
             decoding = [name for name in mine if self.ledger.find(name).phase is Phase.DECODE]

@@ -93,7 +93,7 @@ class Twins(RuleBasedStateMachine):
         rank=targets,
         running=st.integers(0, 9) | st.just(1 << 50),
         waiting=st.integers(0, 9),
-        tokens=st.none() | st.integers(0, 90_000),
+        tokens=st.none() | st.integers(0, 90_000) | st.just(5_000_000),
         used=st.none() | st.integers(0, 100_000),
         capacity=st.none() | st.sampled_from((50_000, 100_000)),
     )

@@ -77,8 +77,8 @@ ACCESS = (
     Mutation(
         "the router looks for cached prompts under the client's own salt",
         "router/proxy/body.py",
-        'cache_salt=given.get("cache_salt") if self.salt is None else self.salt',
-        'cache_salt=self.get("cache_salt")',
+        '            given["cache_salt"] = self.salt\n',
+        "            pass\n",
         TENANTS,
     ),
     Mutation(
@@ -269,5 +269,26 @@ ACCESS = (
         "        return super().repr_dict({key: _HIDDEN if may_be_secret(str(key)) else x[key] for key in x}, level)\n",
         "        return super().repr_dict(x, level)\n",
         ("tests/router/access/test_access_config.py",),
+    ),
+    Mutation(
+        "a tenant overtakes all others in the queues of engines",
+        "router/proxy/output_call.py",
+        "            if self._call.tenant and not self._call.principal.is_trusted:\n                forwarded",
+        "            if self._call.tenant and self._call.principal.is_trusted:\n                forwarded",
+        ("tests/http/test_engine_words.py",),
+    ),
+    Mutation(
+        "a priority below none is not bounded",
+        "router/proxy/engine_words.py",
+        "max(-max_priority, min(number, max_priority))",
+        "min(number, max_priority)",
+        ("tests/http/test_engine_words.py",),
+    ),
+    Mutation(
+        "a field of the router's passes in a query",
+        "router/proxy/engine_words.py",
+        "        if name in ROUTERS_FIELDS:\n",
+        "        if False:\n",
+        ("tests/http/test_engine_words.py",),
     ),
 )

@@ -145,8 +145,8 @@ API = (
     Mutation(
         "a run whose chunks differ is held",
         HELD,
-        "            if length < len(after.hashes):\n                break\n",
-        "            place += len(after.hashes) - length\n",
+        "            if not prompt.startswith(run.hashes, place):\n",
+        "            if not run.hashes:\n",
         CHUNKS,
     ),
     Mutation(

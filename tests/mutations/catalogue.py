@@ -243,7 +243,16 @@ CHANGE = "prefix_index/core/holder_change.cpp"
 CORE_RULES = "prefix_index/core/component.hpp"
 NATIVE_HYBRID = (*HYBRID, "tests/models/test_index_twins.py")
 
+SCAN = "router/prompt/text/scan.cpp"
+SCAN_TESTS = ("tests/router/prompt/test_native_text.py",)
+
 NATIVE_CODE = (
+    Mutation("native: half a surrogate pair is text", SCAN, "second <= 0xDFFF;", "second <= 0xFFFF;", SCAN_TESTS),
+    Mutation("native: a surrogate is UTF-8", SCAN, "(c == 0xED && next > 0x9F) || ", "", SCAN_TESTS),
+    Mutation("native: a member may stand twice", SCAN, " || is_known(members, member)", "", SCAN_TESTS),
+    Mutation(
+        "native: a chunk forgets those before it", "router/prompt/text/chunks.hpp", "before_ = hash;", "", SCAN_TESTS
+    ),
     Mutation(
         "native: one removal takes all copies",
         CHANGE,

@@ -17,7 +17,7 @@ PLACEMENT = (
         "router/policy/decode.py",
         "query.decode_ratio * query.joint_ratio * self",
         "query.decode_ratio * self",
-        EXPECTED,
+        (*EXPECTED, *NATIVE),
     ),
     Mutation(
         "what the context adds to a step is never told apart",
@@ -92,7 +92,7 @@ PLACEMENT = (
     Mutation(
         "a paused session that goes stays in the sums",
         "router/placement/live.py",
-        "        if live.is_paused:\n            self._count_paused(live, -1)\n",
+        "        if live.is_paused:\n            sums.paused -= 1\n            sums.paused_tokens -= live.tokens\n",
         "",
         LIVE,
     ),
@@ -253,7 +253,7 @@ NATIVE_PRICING = (
         "native: a cost that is no number is compared",
         "router/policy/pricing/market.cpp",
         "is_broken_ = is_broken_ || !std::isfinite(total_s);",
-        "",
+        "is_broken_ = is_broken_ || std::isnan(total_s);",
         NATIVE,
     ),
     Mutation(

@@ -62,7 +62,7 @@ def copy_source(folder: Path) -> None:
         if (ROOT / name).is_file():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(ROOT / name, folder / name)
-    for name in ("prefix_index._core", "router.policy._pricing"):
+    for name in ("prefix_index._core", "router.policy._pricing", "router.prompt._text"):
         spec = find_spec(name)
         if spec is not None and spec.origin is not None:
             shutil.copy2(spec.origin, folder.joinpath(*name.split(".")[:-1]))

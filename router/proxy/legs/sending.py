@@ -26,7 +26,6 @@ from router.proxy.legs.machine import Answer, Leg, Order, Retry
 from router.proxy.legs.pair import PairExchange, PrefillError, ReadAnswer, WholeAnswer
 from router.proxy.legs.parts import SendingParts
 from router.proxy.named_requests import make_engine_name
-from router.proxy.ports import find_address
 from router.proxy.sse import StreamScanner, Usage, read_usage
 from router.proxy.upstream import Exchange
 from router.proxy.verdicts import FULL_STATUSES, judge_status, read_retry_after_s
@@ -108,7 +107,7 @@ class Sending:
 
     def _exclude(self, target: Target) -> None:
         self.call.count_upstream(UpstreamUnreachableError.code, target)
-        self.call.tell_verdict(Verdict.FAILED, target=target)
+        self.call.tell_verdict(Verdict.FAILED, target=target, is_unreached=True)
         self.attempt.exclude_worker(target)
 
     async def _send(self, place: Place) -> Exchange:
@@ -128,7 +127,7 @@ class Sending:
             call.engine_names = (make_engine_name(),) if reads_name(facts, call.path) else ()
             headers += [line for name in call.engine_names for line in name_headers(name)]
         try:
-            url = f"{find_address(call.parts.fleet, target)}{call.path}"
+            url = call.find_url(target)
             exchange = await call.parts.upstream.open(url, headers, address_body(self.forwarded, facts, call.path))
         except UpstreamUnreachableError as error:
             raise _RefusedError(target, error) from error
@@ -210,7 +209,7 @@ class _LegSender:
         call, target = self._call, self.targets[leg]
         facts = self._facts[leg]
         body = self._write_sglang(leg, facts) if self._is_sglang else self._write_vllm(leg)
-        url = f"{find_address(call.parts.fleet, target)}{call.path}"
+        url = call.find_url(target)
         return await call.parts.upstream.open(url, call.write_headers(target), body)
 
     def _write_sglang(self, leg: Leg, facts: RankFacts | None) -> bytes:

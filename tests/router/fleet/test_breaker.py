@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.fleet.breaker import Breaker, BreakerSettings, BreakerState, Verdict
+from router.fleet.breaker import MAX_CAUSES, MAX_TRIES, Breaker, BreakerSettings, BreakerState, Cause, Verdict
 
 CLOSED, OPEN, HALF_OPEN = BreakerState.CLOSED, BreakerState.OPEN, BreakerState.HALF_OPEN
 SETTINGS = BreakerSettings()
@@ -144,3 +144,117 @@ def test_a_rank_that_fails_again_and_again_is_doubted_before_it_opens_and_not_fo
     fail(breaker, 1)
     assert breaker.is_doubted(0.0)
     assert not breaker.is_doubted(SETTINGS.memory_s + 1)
+
+
+def causes(count, tenant=""):
+    return [Cause(tenant, f"{tenant}{number}") for number in range(count)]
+
+
+def fail_by(breaker, *whose, now_s=0.0):
+    for cause in whose:
+        breaker.judge(Verdict.FAILED, now_s, cause=cause)
+
+
+def test_failures_of_one_cause_count_once_however_many_and_those_of_others_do(breaker):
+    one, *others = causes(SETTINGS.failures)
+    fail_by(breaker, *[one] * 100)
+    assert breaker.find_state(0.0) is CLOSED
+    assert not breaker.is_doubted(0.0)
+    fail_by(breaker, *others[:-1])
+    assert breaker.find_state(0.0) is CLOSED
+    fail_by(breaker, others[-1])
+    assert breaker.find_state(0.0) is OPEN
+
+
+def test_a_cause_counts_again_once_it_went_well_or_was_quiet_for_long(breaker):
+    whose = causes(SETTINGS.failures - 1)
+    fail_by(breaker, *whose)
+    breaker.judge(Verdict.GOOD, 0.0, cause=whose[0])
+    fail_by(breaker, *whose[1:])
+    assert not breaker.is_doubted(0.0)
+    fail_by(breaker, whose[0], Cause("", "x"))
+    assert breaker.is_doubted(0.0)
+    later_s = SETTINGS.memory_s + 1.0
+    fail_by(breaker, *causes(SETTINGS.failures), now_s=later_s)
+    assert breaker.find_state(later_s) is OPEN
+
+
+def test_a_cause_that_never_rests_is_never_news_and_keeps_no_old_failure_alive(breaker):
+    one, *others = causes(SETTINGS.failures - 1)
+    fail_by(breaker, *others)
+    for second in range(0, 200, 10):
+        fail_by(breaker, one, now_s=float(second))
+    assert not breaker.is_clean(200.0)
+    fail_by(breaker, Cause("", "x"), now_s=200.0)
+    assert breaker.find_state(200.0) is CLOSED
+    assert breaker.is_clean(200.0 + SETTINGS.memory_s + 1.0)
+
+
+def test_failures_that_no_request_brought_about_count_each(breaker):
+    fail_by(breaker, *[None] * SETTINGS.failures)
+    assert breaker.find_state(0.0) is OPEN
+
+
+def test_a_trial_by_what_had_failed_before_says_nothing_and_by_another_it_opens_again(breaker):
+    whose = causes(SETTINGS.failures)
+    fail_by(breaker, *whose)
+    now_s = SETTINGS.open_s
+    fail_by(breaker, whose[0], now_s=now_s)
+    assert breaker.find_state(now_s) is HALF_OPEN
+    fail_by(breaker, Cause("", "x"), now_s=now_s)
+    assert breaker.find_state(now_s) is OPEN
+
+
+def test_on_probation_what_had_failed_before_opens_nothing(breaker):
+    whose = causes(SETTINGS.failures)
+    fail_by(breaker, *whose)
+    now_s = SETTINGS.open_s
+    breaker.probe(now_s)
+    fail_by(breaker, *whose, now_s=now_s)
+    assert breaker.find_state(now_s) is CLOSED
+    fail_by(breaker, Cause("", "x"), now_s=now_s)
+    assert breaker.find_state(now_s) is OPEN
+
+
+def test_one_tenant_opens_nothing_while_others_are_served_and_does_once_they_are_not(breaker):
+    for cause in causes(3 * SETTINGS.window, "a"):
+        breaker.judge(Verdict.GOOD, 0.0, cause=Cause("b", "b"))
+        fail_by(breaker, cause)
+    assert breaker.find_state(0.0) is CLOSED
+    fail_by(breaker, *causes(SETTINGS.window, "c"))
+    assert breaker.find_state(0.0) is OPEN
+
+
+def test_a_rank_that_fails_its_only_tenant_opens(breaker):
+    fail_by(breaker, *causes(SETTINGS.failures, "a"))
+    assert breaker.find_state(0.0) is OPEN
+
+
+def test_failures_of_nobody_and_of_one_tenant_open_it_though_others_were_served(breaker):
+    breaker.judge(Verdict.GOOD, 0.0, cause=Cause("b", "b"))
+    fail_by(breaker, *causes(SETTINGS.failures - 1, "a"))
+    assert breaker.find_state(0.0) is CLOSED
+    fail_by(breaker, None)
+    assert breaker.find_state(0.0) is OPEN
+
+
+def test_a_cause_goes_elsewhere_after_a_few_failures_until_they_are_old_or_it_went_well(breaker):
+    one, other = causes(2)
+    fail_by(breaker, *[one] * (MAX_TRIES - 1))
+    assert not breaker.is_tried(one, 0.0)
+    fail_by(breaker, one)
+    assert breaker.is_tried(one, SETTINGS.memory_s)
+    assert not breaker.is_tried(one, SETTINGS.memory_s + 1.0)
+    assert not breaker.is_tried(other, 0.0)
+    breaker.judge(Verdict.GOOD, 0.0, cause=one)
+    assert not breaker.is_tried(one, 0.0)
+
+
+def test_causes_are_bounded_the_one_that_failed_longest_ago_is_forgotten():
+    breaker, whose = Breaker(BreakerSettings(window_failures=SETTINGS.window)), causes(MAX_CAUSES)
+    for cause in whose:
+        fail_by(breaker, cause, cause)
+        breaker.judge(Verdict.GOOD, 0.0, cause=Cause("", "good"))
+    fail_by(breaker, whose[0], Cause("", "x"))
+    assert breaker.is_tried(whose[0], 0.0)
+    assert not breaker.is_tried(whose[1], 0.0)

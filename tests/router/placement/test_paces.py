@@ -3,7 +3,6 @@
 import pytest
 
 from router.config import Coefficients
-from router.placement.ledger import RankTotals
 from router.placement.paces import Paces, predict_step, record_decode, record_prefill
 from router.placement.reservation import Reservation, StepParts
 from wire.ids import RequestId, Target, WorkerId
@@ -79,7 +78,7 @@ def test_a_queued_or_short_prefill_teaches_nothing(paces, changes):
 
 
 def test_a_step_takes_longer_with_more_requests_and_longer_contexts():
-    step = predict_step(RankTotals(decoding_requests=5, context_tokens=10_000), None, COSTS)
+    step = predict_step(5, 10_000, None, COSTS)
     assert (step.base_s, step.context_s) == (pytest.approx(0.02), pytest.approx(0.01))
 
 

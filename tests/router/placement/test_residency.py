@@ -77,6 +77,41 @@ def test_after_the_first_token_a_prediction_stays_for_a_grace(residency):
     assert residency.find((1,), 16, 3.1) == {}
 
 
+happenings = st.lists(
+    st.tuples(st.sampled_from(("store", "confirm", "withdraw", "look")), st.integers(0, 5), st.floats(0.0, 6.0)),
+    max_size=40,
+)
+
+
+@settings(deadline=None)
+@given(happened=happenings, grace_s=st.sampled_from((0.0, 1.0, 20.0)))
+def test_predictions_end_when_each_by_itself_would(happened, grace_s):
+    residency = PredictedResidency(ttl_s=10.0, grace_s=grace_s, max_predictions=4)
+    now_s, ends_s = 0.0, {}
+    for what, number, later_s in happened:
+        now_s += later_s
+        if what == "store":
+            residency.store(f"r{number}", A, (1, 2 + number, 9), 16 + number, now_s)
+            ends_s.pop(number, None)
+            ends_s[number] = now_s + 10.0
+            ends_s = dict(list(ends_s.items())[-4:])
+        elif what == "confirm":
+            residency.confirm(f"r{number}", now_s)
+            if number in ends_s:
+                ends_s[number] = min(ends_s[number], now_s + grace_s)
+        elif what == "withdraw":
+            residency.withdraw(f"r{number}")
+            ends_s.pop(number, None)
+        else:
+            residency.expire(now_s)
+            ends_s = {name: end_s for name, end_s in ends_s.items() if end_s >= now_s}
+            for name in range(6):
+                found = residency.find((1, 2 + name), 16 + name, now_s)
+                assert found == ({A: 2 * (16 + name)} if name in ends_s else {})
+            assert len(residency) == len(ends_s)
+        residency.check_invariants()
+
+
 def test_withdrawn_predictions_are_gone(residency):
     residency.store("r1", A, (1, 2), 16, 0.0)
     residency.store("r2", B, (1, 3), 16, 0.0)

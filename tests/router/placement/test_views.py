@@ -13,10 +13,10 @@ from router.placement.views import (
     NO_OVERLAP,
     ForeignLoad,
     Overlap,
-    ViewNote,
     bound_overlap,
     build_view,
     coarse,
+    complete,
     find_foreign_load,
 )
 from wire.ids import Target, WorkerId
@@ -156,7 +156,7 @@ def test_a_coarse_count_is_at_most_the_count_and_within_a_thirty_second_of_it(co
 
 def test_a_view_without_anything_of_the_prompt_is_the_ranks_own():
     view = build(make_rank())
-    assert ViewNote(view, NO_OVERLAP, 0.0, 0.0, ()).view() is view
-    full = ViewNote(view, Overlap(10, 20), 1.0, 2.0, ()).view()
+    assert complete(view, NO_OVERLAP, own_wait_s=0.0, foreign_wait_s=0.0, options=()) is view
+    full = complete(view, Overlap(10, 20), own_wait_s=1.0, foreign_wait_s=2.0, options=())
     assert (full.overlap_tokens, full.predicted_overlap_tokens) == (10, 20)
     assert (full.own_wait_s, full.foreign_wait_s, full.usable_overlap_tokens) == (1.0, 2.0, 20)

@@ -9,10 +9,11 @@ from hypothesis import strategies as st
 from router.errors import RequestError
 from router.proxy import known_bodies
 from router.proxy.api import Api
-from router.proxy.body import RequestBody, decode_members
+from router.proxy.body import RequestBody
 from router.proxy.known_bodies import KnownBodies
+from router.proxy.members import decode_members
 
-TEXT = "words " * 3_000
+TEXT = "words " * 24_000
 FIRST = [{"role": "system", "content": TEXT}, {"role": "user", "content": 'say "}],{" '}]
 MORE = [{"role": "assistant", "content": None, "tool_calls": [{"role": "x"}]}, {"role": "user", "content": "]} é"}]
 
@@ -24,7 +25,7 @@ def encode(messages, *, spaced=False, head=None, tail=None):
 
 
 def plain(members):
-    return {name: bytes(value) for name, value in members.items()}
+    return {name: bytes(value) for name, value in members.by_name.items()}, members.is_sound
 
 
 class Counting:
@@ -91,7 +92,7 @@ def outcome(data, known):
         body = RequestBody(data, api=Api.CHAT, known=known)
     except RequestError as error:
         return error.message
-    return plain(body._members), body.to_forward()
+    return {name: bytes(value) for name, value in body._members.items()}, body.to_forward()
 
 
 def test_a_name_that_stands_twice_is_seen():
