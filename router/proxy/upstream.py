@@ -23,7 +23,7 @@ class OutOfSocketsError(FleetError):
     code = "out_of_sockets"
 
 
-#: Takes whole chunks as they came, framing and all. Whether there is no room for more; None where it does not take them.
+#: Takes whole chunks as they came, framing and all; whether it has no room for more, None where it does not take them.
 TakeChunks = Callable[[bytes], bool | None]
 
 
