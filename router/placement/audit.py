@@ -3,6 +3,7 @@
 Sums and histograms only, bounded whatever comes; shown as metrics by `router.control.audit_metrics`.
 """
 
+import math
 from bisect import bisect_left
 from collections.abc import Sequence
 
@@ -28,7 +29,7 @@ class Histogram:
 
     def record(self, value: float) -> None:
         """Takes a value in; what is no number is passed over."""
-        if -float("inf") < value < float("inf"):
+        if math.isfinite(value):
             self.counts[bisect_left(self.bounds, value)] += 1
             self.sum += value
 
@@ -115,10 +116,10 @@ def find_regret_s(costs: CostTable, target: Target, added_s: float) -> float:
     if added_s <= 0.0 and not costs.prefills and costs.totals_s[costs.targets.index(target)] <= min(costs.totals_s):
         return 0.0
     chosen_s = 0.0
-    best_other_s = float("inf")
+    best_other_s = math.inf
     for name, total_s in zip(costs.targets, costs.totals_s, strict=True):
         if name == target:
             chosen_s = total_s + added_s
         else:
             best_other_s = min(best_other_s, total_s)
-    return max(0.0, chosen_s - best_other_s) if best_other_s < float("inf") else 0.0
+    return max(0.0, chosen_s - best_other_s) if best_other_s < math.inf else 0.0

@@ -40,6 +40,8 @@ class Shape(msgspec.Struct, frozen=True, kw_only=True):
     asks_for_usage: bool = False
     #: Whether its answer is text of the model, token by token.
     generates: bool = True
+    #: What an error in a stream stands for that tells neither code nor type.
+    untold_status: int = 500
 
 
 SHAPES: dict[Api, Shape] = {
@@ -59,6 +61,7 @@ SHAPES: dict[Api, Shape] = {
         sampling_field="sampling_params",
         needs_model=False,
         forwards_model=False,
+        untold_status=400,
     ),
     Api.EMBEDDING: Shape(prompt_fields=("input", "messages"), generates=False),
     Api.RERANK: Shape(prompt_fields=("query",), generates=False),

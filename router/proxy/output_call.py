@@ -47,7 +47,9 @@ class OutputCall:
             forwarded, drops_usage = body.to_forward()
             if self._call.tenant and not self._call.principal.is_trusted:
                 forwarded = self._bound_priority(body, forwarded)
-            expected = Expected(body.stream, drops_usage, body.choices, body.choices_of_prompt)
+            expected = Expected(
+                body.stream, drops_usage, body.choices, body.choices_of_prompt, SHAPES[self._api].untold_status
+            )
             rid = body.get("rid")
             names = self._call.engine_names = make_engine_names(rid)
             if names:

@@ -21,6 +21,7 @@ from router.proxy.interrupt import ExchangeWatch
 from router.proxy.kept import is_id
 from router.proxy.ports import ProxyLimits
 from router.proxy.sse import StreamScanner, Usage, looks_like_stream
+from router.proxy.told_error import SERVER_ERROR
 from router.proxy.upstream import Exchange, GarbledAnswerError
 from router.proxy.verdicts import judge_status
 from router.proxy.whole_answer import AnswerSummary, read_answer
@@ -51,6 +52,8 @@ class Expected(msgspec.Struct, frozen=True):
     choices: int = 1
     #: Answers to each prompt.
     choices_of_prompt: int = 1
+    #: What an error in a stream stands for that tells neither code nor type.
+    untold_status: int = SERVER_ERROR
 
 
 class Witness(Protocol):
@@ -133,6 +136,7 @@ class Relay:
             choices_of_prompt=asked.choices_of_prompt,
             drop_usage_chunk=asked.drops_usage_chunk,
             is_opaque=is_opaque or is_encoded,
+            untold_status=asked.untold_status,
         )
 
     async def _carry_stream(self, scanner: StreamScanner) -> Relayed:
@@ -149,7 +153,7 @@ class Relay:
         stream = _Stream(scanner, self._client, self._witness, self._watch)
         if stream.take(piece):
             await stream.drain()
-        await self._exchange.pour(stream.take, stream.drain)
+        await self._exchange.pour(stream.take, stream.drain, stream.take_chunks if self._client.takes_chunks else None)
         return await self._finish(scanner)
 
     async def _finish(self, scanner: StreamScanner) -> Relayed:
@@ -237,13 +241,25 @@ class _Stream:
         if not self._has_output and scanner.has_output:
             self._has_output = True
             self._witness.see_first_output()
-        if scanner.output_chunks - self._reported_chunks >= PROGRESS_CHUNKS:
-            self._reported_chunks = scanner.output_chunks
-            self._witness.see_progress(self._reported_chunks)
-        self._watch.touch()
+        self._tell_progress()
         if forward:
             self._client.write(forward)
         return self._client.is_full
+
+    def take_chunks(self, chunks: bytes) -> bool | None:
+        """See `upstream.TakeChunks`."""
+        if not self._scanner.feed_chunks(chunks):
+            return None
+        self._tell_progress()
+        self._client.write_chunks(chunks)
+        return self._client.is_full
+
+    def _tell_progress(self) -> None:
+        output_chunks = self._scanner.output_chunks
+        if output_chunks - self._reported_chunks >= PROGRESS_CHUNKS:
+            self._reported_chunks = output_chunks
+            self._witness.see_progress(output_chunks)
+        self._watch.touch()
 
     async def drain(self) -> None:
         """Let the client take what there is. The worker was not read from meanwhile: its silence begins now."""

@@ -11,13 +11,16 @@ from typing import Any
 
 import msgspec
 
+from router.proxy.alike import Alike, learn
 from router.proxy.kept import is_id
-from router.proxy.told_error import SERVER_ERROR, read_error_status
+from router.proxy.told_error import SERVER_ERROR, read_abort_status, read_error_status
 
 #: An event longer than this is forwarded unread; no usage chunk is that long.
 MAX_EVENT_BYTES = 1 << 20
 #: Tokens that can be meant: what is larger is no count, and would only spoil sums and limits.
 MAX_COUNT = 1 << 30
+#: Forms of events that are learned of one stream: reasoning, answer and tools have one each.
+MAX_LESSONS = 8
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 #: What a stream may start with: field names of the format, a comment, blank lines.
 _STARTS = (b"data", b"event", b"id", b"retry", b":", b"\n", b"\r\n")
@@ -110,6 +113,7 @@ class StreamScanner:
         choices_of_prompt: int = 1,
         drop_usage_chunk: bool = False,
         is_opaque: bool = False,
+        untold_status: int = SERVER_ERROR,
     ) -> None:
         """Start before the first byte.
 
@@ -118,6 +122,7 @@ class StreamScanner:
             choices_of_prompt: Answers to each prompt.
             drop_usage_chunk: Leave out the chunk with empty choices and usage, because the router asked for it.
             is_opaque: The stream is encoded: nothing is read of it, and its end is believed.
+            untold_status: What an error stands for that tells neither code nor type.
         """
         #: Whether nothing can be read of this stream.
         self.is_opaque = is_opaque
@@ -133,6 +138,7 @@ class StreamScanner:
         self.has_error = False
         #: What an engine that sent one says of whose fault it was, as a status.
         self.error_status = SERVER_ERROR
+        self._untold_status = untold_status
         #: What the engine calls its answer, where it is a response that it may keep.
         self.response_id: str | None = None
         self._is_typed = False
@@ -146,6 +152,9 @@ class StreamScanner:
         self._tail = b""
         self._sent_bytes = 0
         self._skips_event = False
+        #: Form of most events, and how often it may still be learned anew.
+        self._alike: Alike | None = None
+        self._lessons = MAX_LESSONS
 
     @property
     def is_complete(self) -> bool:
@@ -163,14 +172,34 @@ class StreamScanner:
         """Read one piece; the result is what to forward now, possibly nothing yet."""
         if self.is_opaque:
             return piece
-        if self.has_output and not self._tail and piece.endswith(b"\n\n") and self._is_plain(piece):
-            self.output_chunks += piece.count(b"\n\n")
-            return piece
+        if self.has_output and not self._tail and piece.endswith(b"\n\n"):
+            if self._alike is not None and self._alike.fits(piece, 0, len(piece)):
+                self.output_chunks += 1
+                return piece
+            if self._is_plain(piece):
+                self._note_plain(piece)
+                return piece
         data, sent = self._tail + piece, self._sent_bytes
         end = _last_event_end(data)
         read = self._read_events(data[:end]) if end else b""
         forward = read + self._hold(data[end:])
         return forward[sent:] if self._drops else piece
+
+    def feed_chunks(self, data: bytes) -> bool:
+        """Read what may be chunks with their framing; where not all of it is more of the same, none of it was read."""
+        if self._alike is None or self._tail:
+            return False
+        chunks = self._alike.count_chunks(data)
+        self.output_chunks += chunks
+        return chunks > 0
+
+    def _note_plain(self, events: bytes) -> None:
+        """Further output and nothing else; what is alike need not be looked through again."""
+        count = events.count(b"\n\n")
+        self.output_chunks += count
+        if count == 1 and self._lessons:
+            self._lessons -= 1
+            self._alike = learn(events)
 
     def finish(self) -> bytes:
         """The stream ended; the result is what was held back."""
@@ -234,8 +263,9 @@ class StreamScanner:
         if usage is not None and "type" not in chunk:
             self.usage = usage
         if chunk.get("error") is not None:
-            self.has_error = True
-            self.error_status = read_error_status(chunk["error"], has_output=self.has_output)
+            self._note_error(
+                read_error_status(chunk["error"], has_output=self.has_output, untold_status=self._untold_status)
+            )
         choices = chunk.get("choices")
         if not isinstance(choices, list):
             self._read_other(chunk)
@@ -263,9 +293,18 @@ class StreamScanner:
         self.usage = sum_usage(self._usages, self._choices_of_prompt)
         self.output_chunks += 1
         self.has_output = self.has_output or bool(event.get("text") or event.get("output_ids"))
-        if meta.get("finish_reason") is not None:
-            self.has_output = True
+        if (reason := meta.get("finish_reason")) is not None:
             self._finished.add(place)
+            status = read_abort_status(reason, has_output=self.has_output)
+            if status is None:
+                self.has_output = True
+            else:
+                self._note_error(status)
+
+    def _note_error(self, status: int) -> None:
+        """Of several the engine's own counts."""
+        self.error_status = max(status, self.error_status) if self.has_error else status
+        self.has_error = True
 
     def _read_typed(self, kind: str, event: dict[str, Any]) -> None:
         """An event of the Responses or Messages API: named by its type, with the whole object at start or end."""

@@ -7,7 +7,8 @@ from itertools import count
 
 import pytest
 from aiohttp import web
-from fake_engine import DONE, ROLE, answering, chunk, event, hanging, open_stream, streaming, well_behaved
+from api_engine import ApiEngine, generated, stream
+from fake_engine import DONE, ROLE, answering, chunk, event, hanging, open_stream, running, streaming, well_behaved
 from proxy_harness import CHAT, eventually, in_process, on_socket, value
 
 from router.access.keys import hash_key
@@ -250,3 +251,48 @@ async def test_calls_that_are_not_placed_count_by_their_path(engine):
         for _ in range(10):
             await client.get("/v1/audio/voices")
         assert state(client) == "closed"
+
+
+def ended(status, text="", **more):
+    """How SGLang's `/generate` ends an answer that its scheduler gave up."""
+    reason = {"type": "abort", "message": "odd"} | ({} if status is None else {"status_code": status})
+    return event(generated(text, made=len(text), finish=reason, **more))
+
+
+PLAIN_ERROR = event({"error": {"message": "The input is longer than the model's context length."}})
+
+
+@pytest.mark.parametrize(
+    ("events", "stands", "outcome"),
+    [
+        ((PLAIN_ERROR, DONE), "closed", "client_error"),
+        ((ended(400), DONE), "closed", "client_error"),
+        ((ended(None), DONE), "closed", "done"),
+        ((ended(500), DONE), "open", "error"),
+        ((ended(503), DONE), "closed", "error"),
+        ((event(generated("a", made=1)), PLAIN_ERROR, DONE), "open", "error"),
+        ((event(generated("a", made=1)), ended(500, "a"), DONE), "open", "error"),
+        ((ended(400, index=0), ended(500, index=1), DONE), "open", "error"),
+        ((ended(500, index=0), ended(400, index=1), DONE), "open", "error"),
+    ],
+)
+async def test_D01_what_a_stream_of_generate_says_of_its_end_is_the_clients_or_the_engines(events, stands, outcome):
+    async def script(_engine, request, _body):
+        return await stream(request, events)
+
+    async with running(ApiEngine()) as engine, in_process([engine.url], breaker=FAST) as client:
+        engine.script = script
+        for number in range(FAST["failures"]):
+            body = {"text": f"hello {number}", "stream": True}
+            answer = await client.post("/generate", json=body)
+            assert answer.content == b"".join(events)
+        assert state(client) == stands
+        assert value(client.router, "requests_total", outcome=outcome) == FAST["failures"]
+
+
+async def test_an_error_without_a_code_is_the_engines_on_every_other_path(engine):
+    async with in_process([engine.url], breaker=FAST) as client:
+        engine.script = streaming(PLAIN_ERROR, DONE)
+        for _ in range(3):
+            await other(client, stream=True)
+        assert state(client) == "open"

@@ -360,4 +360,25 @@ FLEET = (
         "target=target)",
         ("tests/http/test_breakers.py",),
     ),
+    Mutation(
+        "prompts that are too long for generate open the breaker",
+        "router/proxy/api.py",
+        "        untold_status=400,\n",
+        "",
+        ("tests/http/test_breakers.py",),
+    ),
+    Mutation(
+        "an answer that the engine gave up counts as a good one",
+        "router/proxy/sse.py",
+        "            if status is None:\n",
+        "            if status is None or True:\n",
+        ("tests/http/test_breakers.py",),
+    ),
+    Mutation(
+        "the last of several errors decides whose fault they are",
+        "router/proxy/sse.py",
+        "max(status, self.error_status) if self.has_error else status",
+        "status",
+        ("tests/http/test_breakers.py",),
+    ),
 )
