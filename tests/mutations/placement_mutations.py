@@ -181,6 +181,13 @@ PLACEMENT = (
         PRICING,
     ),
     Mutation(
+        "of large pools of a leg the holders of the prompt are passed over",
+        "router/placement/pairs.py",
+        "(*choice.costs.targets, *filter(leg.allows, leg.find_holders()))",
+        "choice.costs.targets",
+        ("tests/router/placement/test_pairs.py",),
+    ),
+    Mutation(
         "work of other routers is no wait",
         "router/placement/ledger.py",
         "for told, at_s in partials if told is not None",
