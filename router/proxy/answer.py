@@ -10,6 +10,7 @@ from typing import Protocol
 
 from router.errors import UpstreamError
 from router.proxy.headers import Headers
+from router.proxy.upstream import TakeChunks
 
 #: A worker is not read from while this much of its answer waits to be taken.
 MAX_WAITING_BYTES = 256 << 10
@@ -44,6 +45,8 @@ class Answer:
         self._is_paused = False
         #: Takes pieces as they come; None while they wait.
         self._take: Callable[[bytes], bool] | None = None
+        #: Takes whole chunks, as long as pieces are taken; None where nobody does.
+        self._take_chunks: TakeChunks | None = None
         #: Whether who took the last piece has no room for more.
         self._is_full = False
         self._waiter: asyncio.Future[None] | None = None
@@ -84,8 +87,27 @@ class Answer:
         except Exception as error:  # noqa: BLE001  (raised where the answer is poured, not in the event loop)
             self._error = error
         if self._is_full:
-            self._take = None
-            self._pause()
+            self._stop_taking()
+
+    def pass_chunks(self, chunks: bytes) -> bool:
+        """Whether what may be whole chunks was taken as it is."""
+        if self._take_chunks is None:
+            return False
+        is_full: bool | None = False
+        try:
+            is_full = self._take_chunks(chunks)
+        except Exception as error:  # noqa: BLE001  (as above)
+            self._error = error
+            self._wake()
+        if is_full:
+            self._is_full = True
+            self._stop_taking()
+            self._wake()
+        return is_full is not None
+
+    def _stop_taking(self) -> None:
+        self._take = self._take_chunks = None
+        self._pause()
 
     # The request's side
 
@@ -108,7 +130,12 @@ class Answer:
         self._resume()
         return piece
 
-    async def pour(self, take: Callable[[bytes], bool], drain: Callable[[], Awaitable[None]]) -> None:
+    async def pour(
+        self,
+        take: Callable[[bytes], bool],
+        drain: Callable[[], Awaitable[None]],
+        take_chunks: TakeChunks | None = None,
+    ) -> None:
         """See `Exchange`."""
         while self._pieces or self._is_full or not self.is_complete:
             if self._is_full:
@@ -117,21 +144,21 @@ class Answer:
             elif self._pieces:
                 self._is_full = take(self._gather())
             else:
-                await self._wait_taking(take)
+                await self._wait_taking(take, take_chunks)
 
     def close(self) -> None:
         """See `Exchange`."""
         self._resume()
         self._line.release(self)
 
-    async def _wait_taking(self, take: Callable[[bytes], bool]) -> None:
+    async def _wait_taking(self, take: Callable[[bytes], bool], take_chunks: TakeChunks | None) -> None:
         """Wait for the end, or until there is no room, while pieces are taken as they come."""
-        self._take = take
+        self._take, self._take_chunks = take, take_chunks
         self._resume()
         try:
             await self._wait()
         finally:
-            self._take = None
+            self._take = self._take_chunks = None
 
     async def _wait(self) -> None:
         if self._error is not None:

@@ -44,6 +44,13 @@ class Client(Protocol):
     def write(self, piece: bytes) -> None:
         """One piece."""
 
+    @property
+    def takes_chunks(self) -> bool:
+        """Whether pieces go out in chunks of HTTP/1.1; known once it was started."""
+
+    def write_chunks(self, chunks: bytes) -> None:
+        """Pieces in chunks already; where it takes them."""
+
     def end(self, piece: bytes = b"") -> None:
         """The last piece."""
 
@@ -110,6 +117,15 @@ class AsgiClient:
     def write(self, piece: bytes) -> None:
         """See `Client`."""
         self._written.append({"type": "http.response.body", "body": piece, "more_body": True})
+
+    @property
+    def takes_chunks(self) -> bool:
+        """See `Client`; the server frames."""
+        return False
+
+    def write_chunks(self, chunks: bytes) -> None:
+        """See `Client`."""
+        raise NotImplementedError
 
     def end(self, piece: bytes = b"") -> None:
         """See `Client`."""

@@ -70,6 +70,8 @@ class Connection(asyncio.Protocol):
         #: Bytes that came since the request was written, or since a piece of the answer's body.
         self._received_bytes = 0
         self._is_informational = False
+        #: Whether the parser read exactly to the end of a chunk, so that it need not see the next one.
+        self._is_between_chunks = False
         self._ends_with_connection = False
 
     @property
@@ -149,6 +151,8 @@ class Connection(asyncio.Protocol):
             # Nobody asked for this: it must not become the answer to a later request.
             self.abort()
             return
+        if self._is_between_chunks and answer.pass_chunks(data):
+            return
         self._received_bytes += len(data)
         try:
             self._parser.feed_data(data)
@@ -159,6 +163,7 @@ class Connection(asyncio.Protocol):
         if self._received_bytes > MAX_HEADER_BYTES and not answer.is_complete:
             part = "a chunk's head or the trailer" if answer.has_head else "the head"
             answer.fail(GarbledAnswerError(f"{part} of the worker's answer is too long"))
+        self._is_between_chunks = self._is_between_chunks and data.endswith(b"\r\n")
         answer.hand_on()
 
     def eof_received(self) -> None:
@@ -264,8 +269,17 @@ class Connection(asyncio.Protocol):
         if self._answer is not None and not self._answer.is_complete:
             self._answer.put(piece)
 
+    def on_chunk_header(self) -> None:
+        """See httptools."""
+        self._is_between_chunks = False
+
+    def on_chunk_complete(self) -> None:
+        """See httptools."""
+        self._is_between_chunks = True
+
     def on_message_complete(self) -> None:
         """See httptools."""
+        self._is_between_chunks = False
         answer = self._answer
         if self._is_informational:
             self._is_informational = False

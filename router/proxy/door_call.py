@@ -138,6 +138,15 @@ class DoorCall:
         if piece and not self._is_head:
             self._wire.write(b"%x\r\n%b\r\n" % (len(piece), piece) if self._is_chunked else piece)
 
+    @property
+    def takes_chunks(self) -> bool:
+        """See `Client`."""
+        return self._is_chunked
+
+    def write_chunks(self, chunks: bytes) -> None:
+        """See `Client`."""
+        self._wire.write(chunks)
+
     def end(self, piece: bytes = b"") -> None:
         """See `Client`."""
         self.write(piece)

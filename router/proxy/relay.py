@@ -153,7 +153,7 @@ class Relay:
         stream = _Stream(scanner, self._client, self._witness, self._watch)
         if stream.take(piece):
             await stream.drain()
-        await self._exchange.pour(stream.take, stream.drain)
+        await self._exchange.pour(stream.take, stream.drain, stream.take_chunks if self._client.takes_chunks else None)
         return await self._finish(scanner)
 
     async def _finish(self, scanner: StreamScanner) -> Relayed:
@@ -241,13 +241,25 @@ class _Stream:
         if not self._has_output and scanner.has_output:
             self._has_output = True
             self._witness.see_first_output()
-        if scanner.output_chunks - self._reported_chunks >= PROGRESS_CHUNKS:
-            self._reported_chunks = scanner.output_chunks
-            self._witness.see_progress(self._reported_chunks)
-        self._watch.touch()
+        self._tell_progress()
         if forward:
             self._client.write(forward)
         return self._client.is_full
+
+    def take_chunks(self, chunks: bytes) -> bool | None:
+        """See `upstream.TakeChunks`."""
+        if not self._scanner.feed_chunks(chunks):
+            return None
+        self._tell_progress()
+        self._client.write_chunks(chunks)
+        return self._client.is_full
+
+    def _tell_progress(self) -> None:
+        output_chunks = self._scanner.output_chunks
+        if output_chunks - self._reported_chunks >= PROGRESS_CHUNKS:
+            self._reported_chunks = output_chunks
+            self._witness.see_progress(output_chunks)
+        self._watch.touch()
 
     async def drain(self) -> None:
         """Let the client take what there is. The worker was not read from meanwhile: its silence begins now."""

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from router.proxy.alike import Alike, learn
 from router.proxy.kept import is_id
 from router.proxy.told_error import SERVER_ERROR, read_abort_status, read_error_status
 
@@ -18,6 +19,8 @@ from router.proxy.told_error import SERVER_ERROR, read_abort_status, read_error_
 MAX_EVENT_BYTES = 1 << 20
 #: Tokens that can be meant: what is larger is no count, and would only spoil sums and limits.
 MAX_COUNT = 1 << 30
+#: Forms of events that are learned of one stream: reasoning, answer and tools have one each.
+MAX_LESSONS = 8
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
 #: What a stream may start with: field names of the format, a comment, blank lines.
 _STARTS = (b"data", b"event", b"id", b"retry", b":", b"\n", b"\r\n")
@@ -149,6 +152,9 @@ class StreamScanner:
         self._tail = b""
         self._sent_bytes = 0
         self._skips_event = False
+        #: Form of most events, and how often it may still be learned anew.
+        self._alike: Alike | None = None
+        self._lessons = MAX_LESSONS
 
     @property
     def is_complete(self) -> bool:
@@ -166,14 +172,34 @@ class StreamScanner:
         """Read one piece; the result is what to forward now, possibly nothing yet."""
         if self.is_opaque:
             return piece
-        if self.has_output and not self._tail and piece.endswith(b"\n\n") and self._is_plain(piece):
-            self.output_chunks += piece.count(b"\n\n")
-            return piece
+        if self.has_output and not self._tail and piece.endswith(b"\n\n"):
+            if self._alike is not None and self._alike.fits(piece, 0, len(piece)):
+                self.output_chunks += 1
+                return piece
+            if self._is_plain(piece):
+                self._note_plain(piece)
+                return piece
         data, sent = self._tail + piece, self._sent_bytes
         end = _last_event_end(data)
         read = self._read_events(data[:end]) if end else b""
         forward = read + self._hold(data[end:])
         return forward[sent:] if self._drops else piece
+
+    def feed_chunks(self, data: bytes) -> bool:
+        """Read what may be chunks with their framing; where not all of it is more of the same, none of it was read."""
+        if self._alike is None or self._tail:
+            return False
+        chunks = self._alike.count_chunks(data)
+        self.output_chunks += chunks
+        return chunks > 0
+
+    def _note_plain(self, events: bytes) -> None:
+        """Further output and nothing else; what is alike need not be looked through again."""
+        count = events.count(b"\n\n")
+        self.output_chunks += count
+        if count == 1 and self._lessons:
+            self._lessons -= 1
+            self._alike = learn(events)
 
     def finish(self) -> bytes:
         """The stream ended; the result is what was held back."""

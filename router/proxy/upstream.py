@@ -23,6 +23,10 @@ class OutOfSocketsError(FleetError):
     code = "out_of_sockets"
 
 
+#: Takes whole chunks as they came, framing and all; whether it has no room for more, None where it does not take them.
+TakeChunks = Callable[[bytes], bool | None]
+
+
 class Exchange(Protocol):
     """One answer under way. Ends with `close` on every path."""
 
@@ -37,12 +41,18 @@ class Exchange(Protocol):
             GarbledAnswerError: The bytes are no HTTP.
         """
 
-    async def pour(self, take: Callable[[bytes], bool], drain: Callable[[], Awaitable[None]]) -> None:
+    async def pour(
+        self,
+        take: Callable[[bytes], bool],
+        drain: Callable[[], Awaitable[None]],
+        take_chunks: TakeChunks | None = None,
+    ) -> None:
         """Give every further piece to `take` as it arrives, until the end.
 
         Args:
             take: Takes a piece; whether there is no room for more.
             drain: Waits until there is; the worker is not read from meanwhile.
+            take_chunks: Is offered what may be whole chunks before their framing is taken off.
 
         Raises:
             UpstreamError: As `read` does.

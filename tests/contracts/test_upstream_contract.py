@@ -258,6 +258,60 @@ async def test_C11_poured_pieces_are_given_as_they_arrive(upstream, worker):
     exchange.close()
 
 
+@pytest.mark.parametrize("size", [1, 2, 3, 5, 7, 11, 1000])
+async def test_C11_whole_chunks_are_passed_as_they_came_and_nothing_twice(upstream, worker, size):
+    task, line = await begin(upstream, worker)
+    await line.read_request()
+    pieces = [b"%d" % place * 3 for place in range(40)]
+    framed = b"".join(b"%x\r\n%s\r\n" % (len(piece), piece) for piece in pieces)
+    await line.answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n")
+    exchange, taken, passed = await task, [], []
+
+    def take_chunks(data):
+        # Their sizes are 3 and 6; the last one is the parser's, as is what is no whole chunk.
+        if not data.endswith(b"\r\n") or data.count(b"\r\n") % 2 or b"0\r\n\r\n" in data:
+            return None
+        passed.append(data)
+        taken.extend(data.split(b"\r\n")[1::2])
+        return False
+
+    pouring = asyncio.create_task(exchange.pour(taken.append, None, take_chunks))
+    for place in range(0, len(framed), size):
+        await line.answer(framed[place : place + size])
+        await asyncio.sleep(0)
+    await line.answer(b"0\r\n\r\n")
+    async with asyncio.timeout(DEADLINE_S):
+        await pouring
+    assert b"".join(taken) == b"".join(pieces)
+    exchange.close()
+
+
+async def test_C11_a_client_without_room_stops_passed_chunks_too(upstream, worker):
+    task, line = await begin(upstream, worker)
+    await line.read_request()
+    await line.answer(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n1\r\na\r\n")
+    exchange, gate, passed = await task, asyncio.Event(), []
+
+    def take_chunks(data):
+        if data.startswith(b"0"):
+            return None
+        passed.append(data)
+        return True
+
+    pouring = asyncio.create_task(exchange.pour(lambda _piece: False, gate.wait, take_chunks))
+    async with asyncio.timeout(DEADLINE_S):
+        while exchange._pieces:  # noqa: ASYNC110  (until it is poured)
+            await asyncio.sleep(0)
+        await line.answer(b"1\r\nb\r\n")
+        while not passed:  # noqa: ASYNC110  (the first fills it)
+            await asyncio.sleep(0)
+        assert exchange._is_paused
+        gate.set()
+        await line.answer(b"0\r\n\r\n")
+        await pouring
+    exchange.close()
+
+
 async def test_a_worker_that_closes_before_it_is_asked_was_not_reached(upstream, worker):
     task, line = await begin(upstream, worker)
     line.reset()

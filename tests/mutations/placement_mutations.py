@@ -176,8 +176,8 @@ PLACEMENT = (
     Mutation(
         "ranks with other tiers are priced as if they had none",
         "router/placement/pricing.py",
-        "apart = {*question.options}.union",
-        "apart = set().union",
+        "apart = [*question.options]",
+        "apart = []",
         PRICING,
     ),
     Mutation(

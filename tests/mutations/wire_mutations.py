@@ -155,6 +155,20 @@ WIRE = (
         UPSTREAM,
     ),
     Mutation(
+        "a text that ends its field is more of the same",
+        "router/proxy/alike.py",
+        "            and data.find(b'\"', text, behind) < 0\n",
+        "",
+        ("tests/router/proxy/test_alike.py",),
+    ),
+    Mutation(
+        "chunks are passed though the parser is in the middle of one",
+        CONNECTION,
+        '        self._is_between_chunks = self._is_between_chunks and data.endswith(b"\\r\\n")\n',
+        "        self._is_between_chunks = True\n",
+        UPSTREAM,
+    ),
+    Mutation(
         "a worker pays for the router's own lag",
         "router/proxy/lookout.py",
         "        if late_s > LATE_S:\n",

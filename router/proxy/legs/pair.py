@@ -35,7 +35,7 @@ from router.proxy.legs.machine import (
     TimedOut,
 )
 from router.proxy.lookout import Limit, Lookout
-from router.proxy.upstream import Exchange, GarbledAnswerError
+from router.proxy.upstream import Exchange, GarbledAnswerError, TakeChunks
 from router.proxy.whole_answer import read_answer
 
 _log = logging.getLogger("dovecote.proxy")
@@ -136,7 +136,12 @@ class PairExchange:
             self._feed(Ended(Leg.DECODE))
         return piece
 
-    async def pour(self, take: Callable[[bytes], bool], drain: Callable[[], Awaitable[None]]) -> None:
+    async def pour(
+        self,
+        take: Callable[[bytes], bool],
+        drain: Callable[[], Awaitable[None]],
+        take_chunks: TakeChunks | None = None,
+    ) -> None:
         """See `Exchange`."""
         while not self._legs.has_output:
             piece = await self.read()
@@ -145,7 +150,7 @@ class PairExchange:
             if take(piece):
                 await drain()
         try:
-            await self._exchange.pour(take, drain)
+            await self._exchange.pour(take, drain, take_chunks)
         except UpstreamError as error:
             self._lose(Leg.DECODE, error)
             raise
@@ -328,7 +333,12 @@ class ReadAnswer:
         body, self._body = self._body, b""
         return body
 
-    async def pour(self, take: Callable[[bytes], bool], drain: Callable[[], Awaitable[None]]) -> None:
+    async def pour(
+        self,
+        take: Callable[[bytes], bool],
+        drain: Callable[[], Awaitable[None]],
+        take_chunks: TakeChunks | None = None,  # noqa: ARG002  (of an interface)
+    ) -> None:
         """See `Exchange`."""
         if (body := await self.read()) and take(body):
             await drain()
