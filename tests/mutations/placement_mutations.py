@@ -160,6 +160,16 @@ PLACEMENT = (
         ("tests/router/placement/test_bad_input.py",),
     ),
     Mutation(
+        "a session that leaves its tokens does not change how likely such tokens are asked for",
+        "router/fleet/ages.py",
+        """        \"\"\"A request left its tokens on the rank.\"\"\"
+        self._asked = None
+""",
+        """        \"\"\"A request left its tokens on the rank.\"\"\"
+""",
+        ("tests/router/fleet/test_reuse_ages.py",),
+    ),
+    Mutation(
         "a rank that changed is priced as it was",
         "router/placement/standings.py",
         "        if pool is not None and pool.table is not None:\n",
