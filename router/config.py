@@ -88,7 +88,8 @@ class TimeoutsConfig(ConfigModel):
 
     #: To accept a connection.
     connect_s: Seconds = 5.0
-    #: To the first byte of the answer, queueing and prefill included.
+    #: To the first byte of the answer, queueing in the engine and prefill included, and of one that is not streamed all
+    #: of its generation.
     first_byte_s: Seconds = 600.0
     #: Between two pieces of an answer, not counting the time in which its client has no room for more. So long a client
     #: may take nothing at all, too, and 65 s at most.
@@ -97,7 +98,8 @@ class TimeoutsConfig(ConfigModel):
     request_s: Seconds = 3_600.0
     #: For a prefill rank to be done with the prompt, its queue included. Only for pairs.
     prefill_s: Seconds = 300.0
-    #: From there to the decode rank's first piece of a stream, the transfer included. Only for pairs.
+    #: From there to the decode rank's first piece of a stream, the transfer included. Only for pairs; an answer that is
+    #: not streamed is bounded by `first_byte_s` alone.
     handoff_s: Seconds = 30.0
 
 

@@ -62,7 +62,9 @@ class Pricing:
         return [self._standings.find_table(pool) for pool in question.pools]
 
     def _price_in_python(self, question: Question, tables: Sequence[RankTable]) -> dict[Target, list[float]]:
-        apart = {*question.options}.union(*(table.odd for table in tables))
+        apart = [*question.options]
+        for table in tables:
+            apart += table.odd
         return {
             target: self._policy.weigh(question.query, question.view(self._standings, target))
             for target in apart

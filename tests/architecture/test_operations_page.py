@@ -34,4 +34,4 @@ def test_every_accuracy_class_is_explained():
 
 
 def test_every_class_of_a_recording_is_explained():
-    assert {word.value for word in Class} == names_in_first_cells("### Check a recording", "## The demo")
+    assert {word.value for word in Class} == names_in_first_cells("### Check a recording", "## Logs")

@@ -1,13 +1,28 @@
 """What the project promises about its install holds in pyproject.toml."""
 
+import shutil
 import subprocess
 import sys
+import sysconfig
 import tomllib
 from importlib.metadata import entry_points
 from pathlib import Path
 
+import pytest
+
+from prefix_index.hashing import native_available
+from router.policy.native import pricing_available
+
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+CAN_BUILD = shutil.which("g++") is not None and Path(sysconfig.get_path("include"), "Python.h").exists()
+
+
+@pytest.mark.skipif(not CAN_BUILD, reason="there is no C++ compiler, or no header of Python")
+def test_the_native_modules_are_there_where_they_could_be_built():
+    """Else what they promise would go untested in silence; scripts/setup builds them."""
+    assert native_available()
+    assert pricing_available()
 
 
 def test_the_router_alone_depends_on_no_tensor_library():

@@ -176,9 +176,16 @@ PLACEMENT = (
     Mutation(
         "ranks with other tiers are priced as if they had none",
         "router/placement/pricing.py",
-        "apart = {*question.options}.union",
-        "apart = set().union",
+        "apart = [*question.options]",
+        "apart = []",
         PRICING,
+    ),
+    Mutation(
+        "of large pools of a leg the holders of the prompt are passed over",
+        "router/placement/pairs.py",
+        "(*choice.costs.targets, *filter(leg.allows, leg.find_holders()))",
+        "choice.costs.targets",
+        ("tests/router/placement/test_pairs.py",),
     ),
     Mutation(
         "work of other routers is no wait",

@@ -1,0 +1,51 @@
+"""Who prices ranks: compiled terms where they were built, the terms in Python without them; the choice is the same."""
+
+import pytest
+
+from router.fleet.tiers import ReuseOption
+from router.policy import native
+from router.policy.native import FEW_RANKS, pricing_available
+from wire.ids import Target, WorkerId
+
+MANY = tuple(Target(WorkerId(f"w{n:02}"), 0) for n in range(3 * FEW_RANKS))
+
+
+def live(world, targets):
+    """Decisions of a stretch of traffic, the last ones with other tiers and figures beyond belief."""
+    world.fleet(targets, capacity_tokens=100_000)
+    placed = []
+    for n in range(24):
+        way = ReuseOption(reach="host", reuse_tokens=6_000, host_tokens=6_000, host_bytes=1 << 30)
+        options = {targets[n % 3 % len(targets)]: (way,)} if n > 12 else {}
+        overlaps = {targets[n % len(targets)]: 5_000}
+        placed.append(
+            world.arrive(f"r{n}", n * 0.5, session=f"s{n % 5}", prompt_tokens=9_000, overlaps=overlaps, options=options)
+        )
+        if n == 18:
+            world.report(targets[0], n * 0.5, running=1 << 45, waiting=3)
+        if n % 2:
+            world.first_token(f"r{n}", n * 0.5 + 0.1)
+    return [instruction.decision for instruction in placed]
+
+
+@pytest.mark.parametrize("count", [1, FEW_RANKS, len(MANY)])
+def test_without_the_native_module_the_terms_in_python_price_every_rank(make_world, monkeypatch, count):
+    ours = live(make_world(), MANY[:count])
+    monkeypatch.setattr(native, "_native", None)
+    assert not pricing_available()
+    theirs = live(make_world(), MANY[:count])
+    assert [decision.target for decision in ours] == [decision.target for decision in theirs]
+    assert [decision.predicted_ttft_s for decision in ours] == [decision.predicted_ttft_s for decision in theirs]
+    assert {len(decision.candidates) for decision in theirs} == {count}
+    if count <= FEW_RANKS:
+        assert [decision.to_json() for decision in ours] == [decision.to_json() for decision in theirs]
+
+
+@pytest.mark.skipif(not pricing_available(), reason="the native module was not built (no C++ compiler)")
+def test_of_a_large_fleet_a_decision_tells_of_the_home_the_chosen_and_the_cheapest(make_world):
+    told = live(make_world(), MANY)
+    assert max(len(decision.candidates) for decision in told) in {FEW_RANKS, FEW_RANKS + 1}
+    for decision in told:
+        listed = [entry.target for entry in decision.candidates]
+        assert decision.target in listed
+        assert listed == sorted(listed)
