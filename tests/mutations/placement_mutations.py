@@ -209,7 +209,7 @@ PLACEMENT = (
         "router/placement/pricing.py",
         "{**question.expected.find_most(2), home: question.expected.find(home)}",
         "{home: question.expected.find(home)}",
-        PRICING,
+        ("tests/router/placement/test_pricing.py",),
     ),
 )
 
