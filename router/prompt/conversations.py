@@ -14,7 +14,7 @@ import msgspec
 
 from prefix_index import block_hashes
 from router.prompt.append import TurnState
-from router.prompt.prefixes import Beginning, Json, digest_prefix, find_end, name_beginnings
+from router.prompt.prefixes import Beginning, Json, PrefixDigest, digest_prefix, find_end, name_beginnings
 
 #: Bytes kept over all conversations: some 300 of 100k tokens with one block size of 16.
 DEFAULT_BYTES = 256 << 20
@@ -126,7 +126,7 @@ class ConversationStore:
         with self._lock:
             for beginning in reversed(name_beginnings(setting, member, self._seed)):
                 known = self._beginnings.get(beginning)
-                end = None if known is None else known.find(memoryview(member), self._seed)
+                end = None if known is None else known.find(PrefixDigest(member, self._seed), len(member))
                 if end is not None and end.conversation is not None:
                     self._conversations.move_to_end(id(end.conversation))
                     return end

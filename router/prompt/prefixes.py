@@ -31,6 +31,26 @@ class KnownEnd(Protocol):
         """Their XXH3-128."""
 
 
+class PrefixDigest:
+    """XXH3-128 of beginnings of a member; asked for longer and longer ones it reads each byte once."""
+
+    __slots__ = ("_hasher", "_length", "_member")
+
+    def __init__(self, member: Json, seed: int) -> None:
+        self._member = memoryview(member)
+        self._hasher = xxhash.xxh3_128(seed=seed)
+        self._length = 0
+
+    def at(self, length: int) -> int:
+        """Digest of the first bytes."""
+        if length < self._length:
+            self._hasher.reset()
+            self._length = 0
+        self._hasher.update(self._member[self._length : length])
+        self._length = length
+        return self._hasher.intdigest()
+
+
 E = TypeVar("E", bound=KnownEnd)
 
 
@@ -60,18 +80,16 @@ class Beginning(Generic[E]):
             del self.by_digest[end.length, end.digest]
             self.lengths.remove(end.length)
 
-    def find(self, member: memoryview, seed: int) -> E | None:
-        """The longest end that the member goes on from."""
-        hasher, start, found = xxhash.xxh3_128(seed=seed), 0, None
+    def find(self, digest: PrefixDigest, size_bytes: int) -> E | None:
+        """The longest end that a member of that size goes on from."""
+        before, found = -1, None
         for length in self.lengths:
-            if length > len(member):
+            if length > size_bytes:
                 break
-            if length == start:
-                # Another end of the same length; one look-up tells them apart.
-                continue
-            hasher.update(member[start:length])
-            start = length
-            found = self.by_digest.get((length, hasher.intdigest()), found)
+            # Of several ends of one length a single look-up tells which it is.
+            if length != before:
+                found = self.by_digest.get((length, digest.at(length)), found)
+                before = length
         return found
 
 

@@ -12,14 +12,14 @@ from collections.abc import Callable
 import msgspec
 
 from router.errors import RequestError
-from router.prompt.prefixes import Beginning, digest_prefix, find_end, name_beginnings, read_appended
+from router.prompt.prefixes import Beginning, PrefixDigest, find_end, read_appended
 from router.proxy import splice
 from router.proxy.members import Members
 
 #: Bodies that are remembered; some 500 bytes each.
 MAX_BODIES = 8_192
-#: Shorter members cost less to look over than to find.
-MIN_MESSAGES_BYTES = 128 << 10
+#: Shorter bodies cost less to look over than to find; known ones are grouped by so much of them.
+MIN_BYTES = 128 << 10
 
 
 class KnownBody(msgspec.Struct, frozen=True):
@@ -56,34 +56,29 @@ class KnownBodies:
         Raises:
             RequestError: It is no JSON object.
         """
-        if len(data) < MIN_MESSAGES_BYTES:
+        if len(data) < MIN_BYTES:
             return decode_members(data)
-        names = name_beginnings(b"", data, self._seed)
-        known = self._find(names, data)
+        digest = PrefixDigest(data, self._seed)
+        name = digest.at(MIN_BYTES)
+        beginning = self._beginnings.get(name)
+        known = None if beginning is None else beginning.find(digest, len(data))
         members = None if known is None else _decode_rest(data, known, decode_members)
         if members is None:
             known, members = None, decode_members(data)
-        self._keep(names[-1], data, members, known)
+        self._keep(name, digest, data, members, known)
         return members
 
-    def _find(self, names: list[int], data: bytes) -> KnownBody | None:
-        for name in reversed(names):
-            beginning = self._beginnings.get(name)
-            known = None if beginning is None else beginning.find(memoryview(data), self._seed)
-            if known is not None:
-                self._bodies.move_to_end(known)
-                return known
-        return None
-
-    def _keep(self, name: int, data: bytes, members: Members, known: KnownBody | None) -> None:
+    def _keep(self, name: int, digest: PrefixDigest, data: bytes, members: Members, known: KnownBody | None) -> None:
+        if known is not None:
+            self._bodies.move_to_end(known)
         messages = members.by_name.get("messages")
-        if messages is None or len(messages) < MIN_MESSAGES_BYTES:
+        if messages is None:
             return
         start = splice.find_value(data, members.by_name, "messages") if known is None else known.messages_start
         end = find_end(messages)
-        if start is None or end is None:
+        if start is None or end is None or start + end < MIN_BYTES:
             return
-        body = KnownBody(start + end, digest_prefix(data, start + end, self._seed), start, members.is_sound)
+        body = KnownBody(start + end, digest.at(start + end), start, members.is_sound)
         if body in self._bodies:
             return
         self._bodies[body] = name

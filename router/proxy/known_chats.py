@@ -13,7 +13,15 @@ from collections.abc import Callable
 import msgspec
 import xxhash
 
-from router.prompt.prefixes import Beginning, Json, digest_prefix, find_end, name_beginnings, read_appended
+from router.prompt.prefixes import (
+    Beginning,
+    Json,
+    PrefixDigest,
+    digest_prefix,
+    find_end,
+    name_beginnings,
+    read_appended,
+)
 
 #: Bytes of chats that are kept: some 160 of 100k tokens.
 MAX_BYTES = 64 << 20
@@ -65,7 +73,7 @@ class KnownChats:
         with self._lock:
             for name in reversed(names):
                 beginning = self._beginnings.get(name)
-                known = None if beginning is None else beginning.find(view, self._seed)
+                known = None if beginning is None else beginning.find(PrefixDigest(view, self._seed), len(view))
                 if known is not None:
                     self._names.move_to_end(known)
                     break

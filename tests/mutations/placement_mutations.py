@@ -174,6 +174,16 @@ PLACEMENT = (
         ("tests/router/placement/test_bad_input.py",),
     ),
     Mutation(
+        "a session that leaves its tokens does not change how likely such tokens are asked for",
+        "router/fleet/ages.py",
+        """        \"\"\"A request left its tokens on the rank.\"\"\"
+        self._asked = None
+""",
+        """        \"\"\"A request left its tokens on the rank.\"\"\"
+""",
+        ("tests/router/fleet/test_reuse_ages.py",),
+    ),
+    Mutation(
         "a rank that changed is priced as it was",
         "router/placement/standings.py",
         "        if pool is not None and pool.table is not None:\n",
@@ -193,6 +203,13 @@ PLACEMENT = (
         "apart = [*question.options]",
         "apart = []",
         PRICING,
+    ),
+    Mutation(
+        "of large pools of a leg the holders of the prompt are passed over",
+        "router/placement/pairs.py",
+        "(*choice.costs.targets, *filter(leg.allows, leg.find_holders()))",
+        "choice.costs.targets",
+        ("tests/router/placement/test_pairs.py",),
     ),
     Mutation(
         "work of other routers is no wait",

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.errors import RequestError
+from router.prompt.prefixes import PrefixDigest, digest_prefix
 from router.proxy import known_bodies
 from router.proxy.api import Api
 from router.proxy.body import RequestBody
@@ -104,9 +105,24 @@ def test_a_name_that_stands_twice_is_seen():
 
 
 def test_memory_is_bounded(monkeypatch):
-    monkeypatch.setattr(known_bodies, "MIN_MESSAGES_BYTES", 10)
+    monkeypatch.setattr(known_bodies, "MIN_BYTES", 10)
     known = KnownBodies(max_bodies=5)
     for number in range(30):
         known.decode(encode([{"role": "user", "content": f"{number}" * 20}]), decode_members)
         assert len(known) <= 5
     assert sum(len(one.by_digest) for one in known._beginnings.values()) == 5
+
+
+def test_a_body_whose_messages_end_before_those_of_a_known_one_is_known_by_its_own_end():
+    known, counting = KnownBodies(), Counting()
+    long, short = encode(FIRST + MORE + MORE), encode(FIRST, tail={"note": "x" * 4_000})
+    for body in (long, short, encode(FIRST + MORE[::-1], tail={"note": "x"})):
+        assert plain(known.decode(body, counting)) == plain(decode_members(body))
+    assert counting.sizes[2] < 400
+
+
+@given(text=st.binary(max_size=400), lengths=st.lists(st.integers(0, 400), max_size=8))
+def test_digests_of_beginnings_are_those_of_their_bytes(text, lengths):
+    digest = PrefixDigest(text, 3)
+    for length in lengths:
+        assert digest.at(length) == digest_prefix(text, length, 3)
