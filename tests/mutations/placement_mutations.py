@@ -83,6 +83,20 @@ PLACEMENT = (
         LEDGER,
     ),
     Mutation(
+        "what is done of a prefill stays in the sum of its rank",
+        "router/placement/prefill_queue.py",
+        "            self._remaining_units += _to_units(left_s) - _to_units(before_s)\n",
+        "",
+        ("tests/router/placement/test_prefill_queue.py", *LEDGER),
+    ),
+    Mutation(
+        "a prefill that is overdue is worked on again",
+        "router/placement/prefill_queue.py",
+        "        if entry.remaining_prefill_s > entry.prefill_s * OVERDUE_RATIO:\n",
+        "        if entry.remaining_prefill_s:\n",
+        ("tests/router/placement/test_prefill_queue.py",),
+    ),
+    Mutation(
         "a session pauses by the end of any request",
         "router/placement/live.py",
         "        if live is not None and live.placed_by == request_id and not live.is_paused:\n",
