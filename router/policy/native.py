@@ -114,8 +114,8 @@ class NativePricer:
         told = self._core.choose(
             cores,
             query,
-            held.confirmed,
-            held.expected,
+            _spell(held.confirmed),
+            _spell(held.expected),
             held.credit_ratio,
             now_s,
             excluded,
