@@ -13,19 +13,19 @@ import socket
 from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, Protocol
-from urllib.parse import unquote
 
 import httptools
 
 from router.errors import DovecoteError
 from router.proxy.client import Client
+from router.proxy.departed import has_departed
 from router.proxy.door_call import DoorCall
+from router.proxy.door_scope import Scope, find_address, make_scope
 from router.proxy.error_form import encode_error
 from router.proxy.framing import BadHttpError, read_framing
 from router.proxy.headers import MAX_HEADER_BYTES, MAX_HEADER_LINES, Headers, HeadersTooLargeError
 from router.proxy.unsent import count_queued_bytes
 
-Scope = dict[str, Any]
 Answer = Callable[[Scope, Client], Awaitable[None]]
 _log = logging.getLogger("dovecote.door")
 
@@ -39,6 +39,8 @@ STALLED_S = 30.0
 MIN_BYTES_PER_S = 1_024.0
 #: Nothing more is read while so much of the bodies of requests waits behind the one being served.
 MAX_BEHIND_BYTES = 256 << 10
+#: How often it is seen whether a client has left from whom nothing is read for that.
+HELD_LOOK_S = 1.0
 #: How long what a client still sends is taken and thrown away once it was answered: closing at once would take the
 #: answer from it.
 LINGER_S = 2.0
@@ -48,6 +50,7 @@ _JSON = (b"content-type", b"application/json")
 _TOO_LARGE = HeadersTooLargeError(
     f"at most {MAX_HEADER_LINES} header lines of {MAX_HEADER_BYTES} bytes in all are taken"
 )
+_TOO_MANY = BadHttpError("too many requests at a time")
 _TOO_MUCH_FRAMING = BadHttpError("a chunk's head or the trailer is too long")
 
 
@@ -100,6 +103,8 @@ class Door(asyncio.Protocol):
         #: Bytes of bodies that came since one began to be served, of those behind it; reading is paused for them.
         self._behind_bytes = 0
         self._is_held = False
+        #: What came behind requests that are still to be answered, and is none.
+        self._refusal: DovecoteError | None = None
 
     # What the network tells
 
@@ -121,7 +126,7 @@ class Door(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""
-        if self._is_closing:
+        if self._is_closing or self._refusal is not None:
             return
         was_in_head = self._is_in_head
         self._framing_bytes += len(data)
@@ -203,23 +208,11 @@ class Door(asyncio.Protocol):
         if framing.has_body and self._parser.should_upgrade():
             raise BadHttpError("no other protocol is spoken here; send the request without the offer to upgrade")
         method = self._parser.get_method().decode("ascii")
-        url = httptools.parse_url(self._url)
-        if not url.path or len(self._calls) > MAX_WAITING:
-            raise BadHttpError("no path is asked for" if not url.path else "too many requests at a time")
-        path = url.path.decode("ascii")
-        scope = {
-            "type": "http",
-            "asgi": {"version": "3.0", "spec_version": "2.3"},
-            "http_version": version,
-            "method": method,
-            "path": unquote(path) if "%" in path else path,
-            "raw_path": url.path,
-            "query_string": url.query or b"",
-            "root_path": "",
-            "headers": self._headers,
-            "state": self._app_state.copy(),
-            **self._addresses,
-        }
+        if len(self._calls) > MAX_WAITING:
+            raise _TOO_MANY
+        scope = make_scope(self._url, self._headers, method, version, self._addresses)
+        # Each call may change its own.
+        scope["state"] = self._app_state.copy()
         self._receiving = DoorCall(
             self,
             method,
@@ -251,6 +244,16 @@ class Door(asyncio.Protocol):
         if self._behind_bytes > MAX_BEHIND_BYTES and not self._is_held:
             self._is_held = True
             self._transport.pause_reading()
+            self._loop.call_later(HELD_LOOK_S, self._look_whether_gone)
+
+    def _look_whether_gone(self) -> None:
+        """A client is not heard leaving while nothing is read from it; the kernel knows once it has all it sent."""
+        if not self._is_held or self._transport.is_closing():
+            return
+        if has_departed(self._transport.get_extra_info("socket")):
+            self._transport.abort()
+        else:
+            self._loop.call_later(HELD_LOOK_S, self._look_whether_gone)
 
     def _read_on(self) -> None:
         """The next request is served."""
@@ -288,6 +291,8 @@ class Door(asyncio.Protocol):
             self._transport.abort()
         elif not call.is_ended or not call.keeps_alive or self._is_ending or self._is_closing:
             self._close()
+        elif self._refusal is not None and not self._calls:
+            self._answer_refusal(self._refusal)
         else:
             self._read_on()
             self._serve_next()
@@ -316,15 +321,26 @@ class Door(asyncio.Protocol):
             call.keeps_alive = False
 
     def _refuse(self, error: DovecoteError) -> None:
-        """Answer what cannot be read, and close; calls that are under way end as if their client had left."""
+        """Answer what cannot be read, after what came whole before it, and close.
+
+        A call that broke off in its middle ends as if its client had left; with too many at a time all of them.
+        """
         _log.info("connection_refused code=%s message=%r", error.code, error.message)
-        is_alone = not self._calls or self._calls[0][0] is self._receiving
-        is_answered = bool(self._calls) and self._calls[0][0].is_started
-        if is_alone and not is_answered:
-            refused = DoorCall(self, "POST", keeps_alive=False, is_old=False, expects_continue=False)
-            refused.answer(error.status_code, [_JSON], encode_error(error))
+        if self._calls and self._calls[0][0] is not self._receiving and error is not _TOO_MANY:
+            if self._receiving is not None:
+                self._calls.pop()
+            self._refusal, self._receiving, self._is_in_head = error, None, False
+            self._serve_next()
+            return
+        if not self._calls or (self._calls[0][0] is self._receiving and not self._receiving.is_started):
+            self._answer_refusal(error)
         for call, _ in self._calls:
             call.lose()
+        self._close()
+
+    def _answer_refusal(self, error: DovecoteError) -> None:
+        refused = DoorCall(self, "POST", keeps_alive=False, is_old=False, expects_continue=False)
+        refused.answer(error.status_code, [_JSON], encode_error(error))
         self._close()
 
     def _close(self) -> None:
@@ -332,7 +348,8 @@ class Door(asyncio.Protocol):
         self._is_closing = True
         if self._transport.is_closing():
             return
-        if not (self._receiving or self._is_in_head) or not self._transport.can_write_eof():
+        is_amid = self._receiving or self._is_in_head or self._refusal
+        if not is_amid or not self._transport.can_write_eof():
             # Should the client take nothing of what it is still owed, `_look` ends it.
             self._transport.close()
             return
@@ -365,11 +382,6 @@ class Door(asyncio.Protocol):
             return now_s + STALLED_S if self._calls else self._heard_s + IDLE_S
         silent_s, slow_s = self._heard_s, self._begun_s + self._receiving.size_bytes / MIN_BYTES_PER_S
         return min(silent_s, slow_s) + STALLED_S
-
-
-def find_address(said: Any) -> tuple[str, int] | None:
-    """Host and port of a socket's address; None where it has none."""
-    return (str(said[0]), int(said[1])) if isinstance(said, tuple) and len(said) >= 2 else None
 
 
 def make_door_class(find_answer: Callable[[Scope], Answer]) -> type[asyncio.Protocol]:

@@ -135,6 +135,28 @@ async def test_more_requests_at_a_time_than_may_wait_are_refused():
         writer.close()
 
 
+BROKEN = {
+    "no_http": b"\x00\x01 garbage\r\n\r\n",
+    "two_lengths": b"POST /x HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 1\r\n\r\nx",
+    "a_broken_body": b"POST /x HTTP/1.1\r\nhost: a\r\ntransfer-encoding: chunked\r\n\r\nno chunk\r\n",
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize("ahead", [1, 3])
+async def test_G11_what_is_no_request_is_refused_in_words_after_the_answers_before_it(name, ahead):
+    async with open_house() as house:
+        answers = await talk(house, GET * ahead + BROKEN[name] * 2 + GET)
+        assert [line[:12] for line in answers.split(b"\r\n") if line.startswith(b"HTTP/1.1 ")] == [
+            *[b"HTTP/1.1 200"] * ahead,
+            b"HTTP/1.1 400",
+        ]
+        assert b"invalid_http" in answers
+        assert len(house.seen) == ahead
+        async with asyncio.timeout(DEADLINE_S):
+            await until_not(lambda: house.state.connections)
+
+
 async def test_C14_a_body_over_the_limit_is_told_so_before_its_end_and_the_answer_arrives():
     async with open_house(limit_bytes=1_000) as house:
         answer = await talk(house, post(b"", b"content-length: 50000000"), *[bytes(100_000)] * 20)

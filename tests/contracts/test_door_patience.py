@@ -186,3 +186,21 @@ async def test_bodies_behind_the_request_that_is_served_wait_outside():
                 await reader.readuntil(b"\r\n\r\n")
                 assert await reader.readexactly(len(length)) == length
         writer.close()
+
+
+async def test_C04_a_client_that_leaves_while_nothing_is_read_from_it_is_noticed(monkeypatch):
+    monkeypatch.setattr(door_module, "HELD_LOOK_S", 0.01)
+    left, size = asyncio.Event(), MAX_BEHIND_BYTES + (32 << 10)
+
+    async def serve(_scope, client, _body):
+        client.watch(left.set)
+        await left.wait()
+
+    async with open_house(serve, limit_bytes=size) as house:
+        _, writer = await call(house)
+        writer.write(GET + post(bytes(size), b"content-length: %d" % size))
+        async with asyncio.timeout(DEADLINE_S):
+            await until_not(lambda: not (house.doors and house.doors[0]._is_held))
+            writer.transport.abort()
+            await left.wait()
+            await until_not(lambda: house.state.connections)

@@ -155,6 +155,20 @@ WIRE = (
         UPSTREAM,
     ),
     Mutation(
+        "a client from whom nothing is read leaves unheard",
+        DOOR_FILE,
+        "        if has_departed(self._transport",
+        "        if not has_departed(self._transport",
+        PATIENCE,
+    ),
+    Mutation(
+        "what is no request ends those before it",
+        DOOR_FILE,
+        "        if self._calls and self._calls[0][0] is not self._receiving and error is not _TOO_MANY:\n",
+        "        if False:\n",
+        DOOR,
+    ),
+    Mutation(
         "a text that ends its field is more of the same",
         "router/proxy/alike.py",
         "            and data.find(b'\"', text, behind) < 0\n",

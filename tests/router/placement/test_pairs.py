@@ -1,6 +1,7 @@
 """A pair is chosen jointly, each leg carries its own load for its own time, and whatever is missing is said."""
 
 from collections import Counter
+from random import Random
 
 import pytest
 
@@ -127,6 +128,30 @@ def test_a_large_fleet_of_pairs_is_searched_like_a_small_one(make_pairs):
         place = world.arrive("r1", prompt_tokens=32_000, overlaps=held)
         chosen.append((place.prefill, place.target))
     assert chosen == [(prefills[17], decodes[23])] * 2
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_of_large_pools_no_pair_that_was_left_out_costs_less(make_pairs, seed):
+    rng, prefills, decodes = Random(seed), ranks_of("p", 30), ranks_of("d", 30)
+    zones = {target: rng.choice("ab") for target in (*prefills, *decodes)} if seed % 2 else None
+    world = make_pairs(prefills, decodes, zones=zones)
+    for n in range(60):
+        now_s, held = n * 0.2, rng.sample((*prefills, *decodes), 6)
+        arrival = RequestArrived(
+            now_s=now_s,
+            request_id=RequestId(f"r{n}"),
+            model="toy",
+            prompt_tokens=rng.randrange(500, 40_000),
+            session=SessionId(f"s{rng.randrange(20)}"),
+            overlaps={target: rng.randrange(40_000) for target in held},
+            excluded=frozenset(rng.sample(decodes, 2)),
+        )
+        dry = world.placer.explain(arrival)
+        (placed,) = world.placer.handle(arrival)
+        assert len(placed.decision.costs) < len(dry.costs) == 30 * 28
+        assert min(placed.decision.costs.totals_s) == pytest.approx(min(dry.costs.totals_s), rel=1e-12)
+        if n % 2:
+            world.first_token(f"r{n}", now_s + 0.1)
 
 
 def test_a_session_stays_with_the_rank_that_generated_it(make_pairs):
