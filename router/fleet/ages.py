@@ -21,9 +21,14 @@ class ReuseAges:
         self._reused = [0.0] * BINS
         #: Requests that left their tokens there.
         self._stored = 0.0
+        #: What was asked for last since the counts changed, and the answer: a busy rank is asked often, and rarely for
+        #: another age.
+        self._asked: tuple[float, float, float] | None = None
+        self._answer = 0.0
 
     def record_stored(self) -> None:
         """A request left its tokens on the rank."""
+        self._asked = None
         self._stored += 1.0
         if self._stored >= HALVE_AT:
             self._stored /= 2
@@ -31,6 +36,7 @@ class ReuseAges:
 
     def record_reused(self, age_s: float) -> None:
         """Tokens that were so old were asked for again."""
+        self._asked = None
         self._reused[find_bin(age_s)] += 1.0
 
     def find_reuse_ratio(self, age_s: float, *, prior_ratio: float, prior_decay_s: float) -> float:
@@ -38,6 +44,13 @@ class ReuseAges:
 
         Of the requests that left tokens, those asked for again sooner are out; of the rest, the share that came later.
         """
+        asked = age_s, prior_ratio, prior_decay_s
+        if asked != self._asked:
+            self._answer = self._find_reuse_ratio(age_s, prior_ratio, prior_decay_s)
+            self._asked = asked
+        return self._answer
+
+    def _find_reuse_ratio(self, age_s: float, prior_ratio: float, prior_decay_s: float) -> float:
         place = find_bin(age_s)
         sooner, later = sum(self._reused[:place]), sum(self._reused[place:])
         left = max(self._stored - sooner, later)

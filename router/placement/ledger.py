@@ -7,29 +7,23 @@ Life of a reservation:
 
 Charged at the decision, before anything is sent. The prefill part leaves at the first token, the decode part shrinks
 with the output, the rest leaves at the end: once, on whichever path comes first; whatever comes later finds nothing.
-A rank works on one prefill at a time, in order, so that between stimuli the seconds ahead shrink with the clock; an
-overdue request keeps a tenth of its estimate, so that a rank which hangs never looks idle. Sums of seconds are
-recomputed at each change, those of tokens are whole numbers, so that all end at exactly zero.
+Between stimuli the seconds ahead shrink with the clock (`router.placement.prefill_queue`). All sums are of whole
+numbers, so that they end at exactly zero.
 
 What other routers placed stands beside it, as they tell it (`router.placement.origins`), and is forgotten when they
 fall silent.
 """
 
-import math
 from collections.abc import Iterable
-from operator import attrgetter
 
 import msgspec
 
 from router.fleet.outputs import OutputLengths
 from router.placement.ledger_check import check_ledger
 from router.placement.origins import PARTIAL_TTL_S, Fence, LedgerPartial, RankPartial, Stamp
+from router.placement.prefill_queue import OVERDUE_RATIO, PrefillQueue
 from router.placement.reservation import Phase, Reservation
 from wire.ids import RequestId, Target
-
-_ESTIMATED_S, _REMAINING_S = attrgetter("prefill_s"), attrgetter("remaining_prefill_s")
-#: Share of its estimate that an overdue prefill keeps.
-OVERDUE_RATIO = 0.1
 
 
 class RankTotals(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,29 +57,22 @@ class RankTotals(msgspec.Struct, frozen=True, kw_only=True):
 _NOTHING = RankTotals()
 
 
-class RankAccount:
-    """Open reservations of one rank, and their sums as of `settled_at_s`."""
+class RankAccount(PrefillQueue):
+    """Open reservations of one rank, and their sums."""
 
     __slots__ = (
         "context_tokens",
         "decoding",
-        "estimated_s",
         "joint_context_tokens",
         "joint_output_tokens",
         "open_tokens",
-        "prefilling",
         "remaining_output_tokens",
-        "remaining_s",
-        "settled_at_s",
         "uncached_tokens",
-    )  # fmt: skip
+    )
 
     def __init__(self) -> None:
-        self.prefilling: dict[RequestId, Reservation] = {}
+        super().__init__()
         self.decoding: dict[RequestId, Reservation] = {}
-        self.settled_at_s = -math.inf
-        self.estimated_s = 0.0
-        self.remaining_s = 0.0
         self.uncached_tokens = 0
         self.remaining_output_tokens = 0
         self.context_tokens = 0
@@ -93,34 +80,17 @@ class RankAccount:
         self.joint_output_tokens = 0
         self.joint_context_tokens = 0
 
-    def settle(self, now_s: float) -> None:
-        """Takes the seconds since the last time off the queue, first come first done."""
-        elapsed_s = now_s - self.settled_at_s
-        if elapsed_s <= 0.0:
-            return
-        self.settled_at_s = now_s
-        for reservation in self.prefilling.values():
-            left_s = reservation.remaining_prefill_s - reservation.prefill_s * OVERDUE_RATIO
-            if left_s >= elapsed_s:
-                reservation.remaining_prefill_s -= elapsed_s
-                break
-            if left_s > 0.0:
-                reservation.remaining_prefill_s -= left_s
-                elapsed_s -= left_s
-
     def add_prefill(self, entry: Reservation) -> None:
         """A request whose first token is awaited."""
-        self.prefilling[entry.request_id] = entry
+        self.enqueue(entry)
         self.uncached_tokens += entry.uncached_tokens
         self._count_room(entry, 1)
-        self._recount()
 
     def remove_prefill(self, entry: Reservation) -> None:
         """Its first token came, or it is over."""
-        del self.prefilling[entry.request_id]
+        self.dequeue(entry)
         self.uncached_tokens -= entry.uncached_tokens
         self._count_room(entry, -1)
-        self._recount()
 
     def add_decode(self, entry: Reservation) -> None:
         """A request that generates."""
@@ -150,19 +120,6 @@ class RankAccount:
         self.open_tokens += sign * entry.room_tokens
         self.joint_output_tokens += joint_tokens
         self.joint_context_tokens += joint_tokens * entry.context_tokens
-
-    def _recount(self) -> None:
-        prefilling = self.prefilling.values()
-        self.estimated_s = math.fsum(map(_ESTIMATED_S, prefilling))
-        self.remaining_s = math.fsum(map(_REMAINING_S, prefilling))
-
-    def waiting_s(self, now_s: float) -> float:
-        """Seconds of prefill ahead at a time."""
-        elapsed_s = now_s - self.settled_at_s
-        left_s = self.remaining_s - elapsed_s if elapsed_s > 0.0 else self.remaining_s
-        floor_s = self.estimated_s * OVERDUE_RATIO
-        # Asked of every rank at each decision; max() takes three times as long.
-        return left_s if left_s >= floor_s else floor_s  # noqa: FURB136
 
     def totals(self, now_s: float) -> RankTotals:
         """Sums at a time, without writing anything."""

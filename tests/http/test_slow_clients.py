@@ -134,6 +134,7 @@ class Patient:
     """A client that is full after each piece; while it takes one, a long time passes."""
 
     is_full = True
+    takes_chunks = False
 
     def __init__(self):
         self.watch_of = None
@@ -167,7 +168,7 @@ class Poured:
     async def read(self):
         return ROLE
 
-    async def pour(self, take, drain):
+    async def pour(self, take, drain, _take_chunks=None):
         for piece in (PIECE, chunk("b", "stop") + DONE):
             assert take(piece)
             await drain()

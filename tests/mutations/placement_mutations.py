@@ -83,6 +83,20 @@ PLACEMENT = (
         LEDGER,
     ),
     Mutation(
+        "what is done of a prefill stays in the sum of its rank",
+        "router/placement/prefill_queue.py",
+        "            self._remaining_units += _to_units(left_s) - _to_units(before_s)\n",
+        "",
+        ("tests/router/placement/test_prefill_queue.py", *LEDGER),
+    ),
+    Mutation(
+        "a prefill that is overdue is worked on again",
+        "router/placement/prefill_queue.py",
+        "        if entry.remaining_prefill_s > entry.prefill_s * OVERDUE_RATIO:\n",
+        "        if entry.remaining_prefill_s:\n",
+        ("tests/router/placement/test_prefill_queue.py",),
+    ),
+    Mutation(
         "a session pauses by the end of any request",
         "router/placement/live.py",
         "        if live is not None and live.placed_by == request_id and not live.is_paused:\n",
@@ -160,6 +174,16 @@ PLACEMENT = (
         ("tests/router/placement/test_bad_input.py",),
     ),
     Mutation(
+        "a session that leaves its tokens does not change how likely such tokens are asked for",
+        "router/fleet/ages.py",
+        """        \"\"\"A request left its tokens on the rank.\"\"\"
+        self._asked = None
+""",
+        """        \"\"\"A request left its tokens on the rank.\"\"\"
+""",
+        ("tests/router/fleet/test_reuse_ages.py",),
+    ),
+    Mutation(
         "a rank that changed is priced as it was",
         "router/placement/standings.py",
         "        if pool is not None and pool.table is not None:\n",
@@ -199,7 +223,7 @@ PLACEMENT = (
         "router/placement/pricing.py",
         "{**question.expected.find_most(2), home: question.expected.find(home)}",
         "{home: question.expected.find(home)}",
-        PRICING,
+        ("tests/router/placement/test_pricing.py",),
     ),
 )
 

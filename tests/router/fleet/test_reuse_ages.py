@@ -52,6 +52,18 @@ def test_old_counts_fade_so_that_a_change_shows():
     assert ask(ages, 300.0) < 0.4
 
 
+def test_each_count_changes_the_answer_whatever_was_asked_before():
+    ages = ReuseAges()
+    first = ask(ages, 10.0)
+    ages.record_stored()
+    second = ask(ages, 10.0)
+    ages.record_reused(60.0)
+    third = ask(ages, 10.0)
+    assert second < first < third
+    assert ask(ages, 100.0) < third == ask(ages, 10.0)
+    assert ages.find_reuse_ratio(10.0, prior_ratio=1.0, prior_decay_s=100.0) > third
+
+
 @pytest.mark.parametrize(
     ("age_s", "place"), [(0.0, 0), (0.99, 0), (1.0, 1), (3.9, 2), (1e9, BINS - 1), (math.inf, BINS - 1), (math.nan, 0)]
 )

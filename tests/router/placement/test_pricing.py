@@ -49,3 +49,16 @@ def test_of_a_large_fleet_a_decision_tells_of_the_home_the_chosen_and_the_cheape
         listed = [entry.target for entry in decision.candidates]
         assert decision.target in listed
         assert listed == sorted(listed)
+
+
+def test_a_session_leaves_its_home_for_what_another_rank_is_only_expected_to_hold(make_world):
+    world = make_world()
+    world.fleet(MANY)
+    prompt = {"prompt_tokens": 60_000, "chain_hashes": tuple(range(937)), "chain_block_tokens": 64}
+    home = world.serve("r1", session="s", **prompt)
+    sibling = world.arrive("r2", 1.0, excluded=frozenset({home}), **prompt).target
+    world.arrive("r3", 1.0, prompt_tokens=90_000, excluded=frozenset(MANY) - {home})
+    world.first_token("r2", 3.0)
+    moved = world.arrive("r4", 3.0, session="s", overlaps={home: 59_968}, **prompt)
+    assert moved.target == sibling
+    assert moved.decision.reason.startswith(f"left home {home}")
