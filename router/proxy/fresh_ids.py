@@ -1,4 +1,4 @@
-"""Ids that nobody can guess, drawn from the system's randomness by the hundred: one call of the kernel for many of them.
+"""Ids that nobody can guess, drawn from the system's randomness by the hundred: one call of the kernel for many.
 
 One process draws from one store; a fork would repeat it, and no part of a router forks.
 """
