@@ -8,7 +8,7 @@ import asyncio
 import logging
 import ssl
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -314,10 +314,10 @@ class _LateUpstream:
     def __init__(self) -> None:
         self.inner: Upstream | None = None
 
-    async def open(
+    def open(
         self, url: str, headers: list[tuple[bytes, bytes]], body: bytes, *, method: str = "POST"
-    ) -> Exchange:
+    ) -> Coroutine[Any, Any, Exchange]:
         """See `Upstream.open`."""
         if self.inner is None:
             raise RuntimeError("the router's lifespan has not started")
-        return await self.inner.open(url, headers, body, method=method)
+        return self.inner.open(url, headers, body, method=method)

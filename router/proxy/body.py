@@ -209,9 +209,9 @@ class RequestBody:
         """Longest answer that the client allows; None where it says nothing."""
         if not self._shape.generates:
             return 1
-        limits = (self.get_sampling(name) for name in self._shape.output_fields)
-        said = [limit for limit in limits if type(limit) is int and limit > 0]
-        return min(said, default=None)
+        said = [self.get_sampling(name) for name in self._shape.output_fields]
+        limits = [limit for limit in said if type(limit) is int and limit > 0]
+        return min(limits) if limits else None
 
     @property
     def wants_usage(self) -> bool:

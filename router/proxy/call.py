@@ -7,10 +7,9 @@ or worker becomes one clear answer, in the form that what the client already has
 import asyncio
 import logging
 import re
-import secrets
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 from router.access.principal import Principal, find_principal
@@ -34,6 +33,7 @@ from router.proxy import respond
 from router.proxy.attempt import Attempt
 from router.proxy.client import Client, ClientGoneError
 from router.proxy.error_form import encode_error_event, find_error_form
+from router.proxy.fresh_ids import make_fresh_id
 from router.proxy.headers import Headers, HeadersTooLargeError, find_header, request_headers
 from router.proxy.interrupt import ExchangeWatch, InterruptedExchange, Interruption
 from router.proxy.legs.sending import Sending, abandon
@@ -72,7 +72,6 @@ class Call:
         #: Whom it is from.
         self.principal: Principal = find_principal(scope)
         self.headers: Headers = parts.keys_kept(scope["headers"])
-        self._error_form = find_error_form(self.path)
         self.client = client
         self.arrived_s = parts.clock()
         self.request_id = self._choose_id()
@@ -93,7 +92,7 @@ class Call:
     def _choose_id(self) -> RequestId:
         """The client's own name for the request where it is usable and not running, else a new one."""
         said = read_request_id(self.headers)
-        return said if said is not None and said not in self.running else RequestId(secrets.token_hex(16))
+        return said if said is not None and said not in self.running else RequestId(make_fresh_id())
 
     async def run(self, serve: Callable[[], Awaitable[RequestOutcome]]) -> None:
         """Serve it; raises nothing but cancellation and what the server's own channel raises."""
@@ -152,7 +151,7 @@ class Call:
     def write_headers(self, target: Target) -> Headers:
         """Lines for a worker that serves it, or a leg of it."""
         said = find_header(self.headers, RANK_HEADER) if self.principal.is_trusted and not self.legs else None
-        rank = str(target.dp_rank).encode() if said is None else said
+        rank = encode_names(target)[1] if said is None else said
         own = {RANK_HEADER: rank, b"x-request-id": self.request_id.encode()}
         key = self.parts.fleet.find_key(target.worker)
         if key is not None:
@@ -169,8 +168,7 @@ class Call:
     def name_server(self, target: Target) -> None:
         """The client gets this rank's answer, which names it; what goes wrong from now on is its doing."""
         self.target = target
-        rank = str(target.dp_rank).encode()
-        self.own_headers |= {b"x-dovecote-worker": target.worker.encode(), b"x-dovecote-dp-rank": rank}
+        self.own_headers[b"x-dovecote-worker"], self.own_headers[b"x-dovecote-dp-rank"] = encode_names(target)
 
     def find_facts(self, target: Target) -> RankFacts | None:
         """What is known of a rank; None where it left the fleet."""
@@ -212,14 +210,14 @@ class Call:
             self.parts.fleet.report_unreachable(target.worker)
             raise
 
-    async def open_placed(self, attempt: Attempt, forwarded: bytes, watch: ExchangeWatch) -> Exchange:
+    def open_placed(self, attempt: Attempt, forwarded: bytes, watch: ExchangeWatch) -> Coroutine[Any, Any, Exchange]:
         """An exchange with the rank or pair chosen; a worker that refuses the connection is passed over.
 
         Raises:
             DovecoteError: None can take it, or a worker failed.
         """
         self.attempt = attempt
-        return await Sending(self, attempt, forwarded, self.parts.sending, watch).open()
+        return Sending(self, attempt, forwarded, self.parts.sending, watch).open()
 
     async def admit(self, attempt: Attempt) -> Place:
         """A rank or pair for it, at once or when it is its turn.
@@ -308,9 +306,9 @@ class Call:
 
     async def _tell(self, error: DovecoteError) -> None:
         if self.relay is None or not self.relay.has_started:
-            await respond.send_error(self.client, error, self.own_headers, self._error_form)
+            await respond.send_error(self.client, error, self.own_headers, find_error_form(self.path))
         elif self.relay.is_stream:
-            await respond.send_end(self.client, encode_error_event(error, self._error_form))
+            await respond.send_end(self.client, encode_error_event(error, find_error_form(self.path)))
 
     async def _stop(self, cause: Interruption) -> RequestOutcome:
         abandon(self)
@@ -341,6 +339,12 @@ class Call:
             end_trace(self.trace, self.target, outcome)
         if _log.isEnabledFor(logging.INFO):
             _log.info("ended request=%s outcome=%s duration_s=%.3f", self.request_id, outcome.value, duration_s)
+
+
+@lru_cache(maxsize=1_024)
+def encode_names(target: Target) -> tuple[bytes, bytes]:
+    """Worker and rank as header lines say them."""
+    return target.worker.encode(), str(target.dp_rank).encode()
 
 
 def read_request_id(headers: Headers) -> RequestId | None:

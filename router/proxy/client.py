@@ -24,6 +24,9 @@ class ClientGoneError(Exception):
 class Client(Protocol):
     """One call's client. An answer is `start`, any number of `write`, `end`; or `answer` alone."""
 
+    #: Whether its header lines were counted when they came, and are no more than are taken.
+    has_checked_head: bool
+
     async def receive_body(self, limit_bytes: int) -> bytes:
         """The whole body.
 
@@ -70,6 +73,8 @@ class Client(Protocol):
 
 class AsgiClient:
     """The client of an ASGI call."""
+
+    has_checked_head = False
 
     def __init__(self, receive: Receive, send: Send) -> None:
         self._receive = receive

@@ -36,6 +36,8 @@ class Wire(Protocol):
 class DoorCall:
     """One request and its answer."""
 
+    has_checked_head = True
+
     def __init__(self, wire: Wire, method: str, *, keeps_alive: bool, is_old: bool, expects_continue: bool) -> None:
         """Take what the head says.
 

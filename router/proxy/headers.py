@@ -102,8 +102,8 @@ def text_headers(headers: Iterable[tuple[bytes, bytes]]) -> dict[str, str]:
 
 
 def find_header(headers: Iterable[tuple[bytes, bytes]], name: bytes) -> bytes | None:
-    """First value of a line, None where there is none."""
+    """First value of a line, None where there is none; names are in lower case wherever lines come from."""
     for key, value in headers:
-        if key == name or key.lower() == name:
+        if key == name:
             return value
     return None

@@ -6,13 +6,12 @@ Source: docs/faults.md C05, G03.
 """
 
 import re
-import secrets
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 
 import msgspec
 
 from router.errors import RequestError
+from router.proxy.fresh_ids import make_fresh_id
 from router.proxy.kept import check_id
 from wire.ids import Target
 
@@ -53,18 +52,27 @@ class NamedRequests:
             if others:
                 self._running[tenant, name] = others
 
-    @contextmanager
-    def hold(self, tenant: str, names: tuple[str, ...], request: NamedRequest) -> Iterator[None]:
+    def hold(self, tenant: str, names: tuple[str, ...], request: NamedRequest) -> "_Held":
         """A request runs as long as this."""
-        self.add(tenant, names, request)
-        try:
-            yield
-        finally:
-            self.remove(tenant, names, request)
+        return _Held(self, tenant, names, request)
 
     def find(self, tenant: str, name: str) -> list[NamedRequest]:
         """The running requests of exactly that name."""
         return list(self._running.get((tenant, name), ()))
+
+
+class _Held:
+    """A request under its names."""
+
+    def __init__(self, all_of_them: NamedRequests, tenant: str, names: tuple[str, ...], request: NamedRequest) -> None:
+        self._all = all_of_them
+        self._entry = tenant, names, request
+
+    def __enter__(self) -> None:
+        self._all.add(*self._entry)
+
+    def __exit__(self, *_: object) -> None:
+        self._all.remove(*self._entry)
 
 
 def read_rids(value: object) -> tuple[str, ...]:
@@ -91,7 +99,7 @@ def make_engine_names(rid: object) -> tuple[str, ...]:
 
 def make_engine_name() -> str:
     """A name that no other request has, and no other one begins with."""
-    return secrets.token_hex(16)
+    return make_fresh_id()
 
 
 def is_engine_name(name: str) -> bool:

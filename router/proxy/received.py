@@ -26,7 +26,8 @@ async def read_limited(headers: Headers, client: Client, limit_bytes: int) -> by
         DovecoteError: Header lines or body are too long, or it cannot be decompressed.
         ClientGoneError: The client left.
     """
-    check_header_size(headers)
+    if not client.has_checked_head:
+        check_header_size(headers)
     coding = (find_header(headers, b"content-encoding") or b"identity").strip().lower()
     if coding != b"identity" and coding not in CODINGS:
         raise UnsupportedEncodingError("of compressed bodies gzip and deflate are taken")

@@ -4,8 +4,8 @@
 Answers come undecoded: no decompression, no charset (docs/faults.md C08).
 """
 
-from collections.abc import Awaitable, Callable
-from typing import Protocol
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, Protocol
 
 from router.errors import FleetError, UpstreamError
 from router.proxy.headers import Headers
@@ -65,7 +65,7 @@ class Exchange(Protocol):
 class Upstream(Protocol):
     """Opens exchanges with workers."""
 
-    async def open(self, url: str, headers: Headers, body: bytes, *, method: str = "POST") -> Exchange:
+    def open(self, url: str, headers: Headers, body: bytes, *, method: str = "POST") -> Coroutine[Any, Any, Exchange]:
         """Send a request and wait for the answer's head.
 
         Raises:

@@ -51,8 +51,8 @@ API = (
     Mutation(
         "names of ended requests are kept",
         NAMED,
-        "            self.remove(tenant, names, request)\n",
-        "            pass\n",
+        "        self._all.remove(*self._entry)\n",
+        "        pass\n",
         SIDE,
     ),
     Mutation("bounds hold for integers alone", BOUNDS, "int | float | str):", "int):", BOUNDS_TESTS),

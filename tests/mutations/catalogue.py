@@ -249,6 +249,13 @@ SCAN_TESTS = ("tests/router/prompt/test_native_text.py",)
 NATIVE_CODE = (
     Mutation("native: half a surrogate pair is text", SCAN, "second <= 0xDFFF;", "second <= 0xFFFF;", SCAN_TESTS),
     Mutation("native: a surrogate is UTF-8", SCAN, "(c == 0xED && next > 0x9F) || ", "", SCAN_TESTS),
+    Mutation(
+        "native: longer forms of one byte are text",
+        SCAN,
+        "(begins & 0x0080008000800080u) != 0x",
+        "(begins & 0) != 0 * 0x",
+        SCAN_TESTS,
+    ),
     Mutation("native: a member may stand twice", SCAN, " || is_known(members, member)", "", SCAN_TESTS),
     Mutation(
         "native: a chunk forgets those before it", "router/prompt/text/chunks.hpp", "before_ = hash;", "", SCAN_TESTS

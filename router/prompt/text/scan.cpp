@@ -234,8 +234,37 @@ class Scanner {
     return first < 0xDC00 && take('\\') && take('u') && read_hex(second) && second >= 0xDC00 && second <= 0xDFFF;
   }
 
-  // A character of several bytes: no overlong form, no surrogate, nothing above U+10FFFF.
+  // Characters of several bytes, up to the next of one.
   bool skip_wide() {
+    do {
+      if (!skip_same() && !skip_character()) return false;
+    } while (at_ < end_ && *at_ >= 0x80);
+    return true;
+  }
+
+  // Two characters of three bytes or four of two, as most text that is not Latin has them in a row.
+  bool skip_same() {
+    if constexpr (std::endian::native != std::endian::little) return false;
+    if (left() < 8) return false;
+    std::uint64_t word;
+    std::memcpy(&word, at_, sizeof word);
+    if ((word & 0x0000C0C0F0C0C0F0u) == 0x00008080E08080E0u) {
+      const Byte first = at_[0], second = at_[3];
+      // What may follow these is told more closely.
+      if (first == 0xE0 || first == 0xED || second == 0xE0 || second == 0xED) return false;
+      at_ += 6;
+      return true;
+    }
+    if ((word & 0xC0E0C0E0C0E0C0E0u) != 0x80C080C080C080C0u) return false;
+    // Each begins with 0xC2 or more: below it would be a longer form of one byte.
+    const std::uint64_t begins = (word & 0x001E001E001E001Eu) + 0x007E007E007E007Eu;
+    if ((begins & 0x0080008000800080u) != 0x0080008000800080u) return false;
+    at_ += 8;
+    return true;
+  }
+
+  // No overlong form, no surrogate, nothing above U+10FFFF.
+  bool skip_character() {
     const Byte c = *at_;
     const std::size_t length = c < 0xC2 ? 0 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : c < 0xF5 ? 4 : 0;
     if (length == 0 || left() < length) return false;

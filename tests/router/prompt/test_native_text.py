@@ -32,6 +32,7 @@ PIECES = st.sampled_from(
             b"\xe2\x80",
             b"\xf0\x9f\x98\x80",
         ),
+        *(b"\xd0\xb6" * 4, b"\xe4\xb8\xad" * 3, b"\xed\x95\x9c" * 2, b"\xc1\x80" * 4, b"\xe0\x81\x81" * 3),
         *(b"\\ud800", b"\\udc00", b"\\ud83d\\ude00", b"\\u00", b"\\x", b"\\/", b"\\u0000", b"\xef\xbb\xbf"),
         *(b"1e999", b"1e99", b"-", b"01", b"5.", b".5", b"1E+5", b"-0", b"9" * 210, b"tru", b"nul", b"NaN", b'"a":1,'),
     ]
@@ -75,6 +76,9 @@ def test_a_body_of_plain_names_is_sure(value, ascii_only, spaced):
 @given(value=OBJECTS, cuts=st.lists(st.tuples(st.integers(0, 400), st.integers(0, 3), PIECES | st.binary(max_size=2))))
 @example(value={}, cuts=[(1, 0, b'"a":1,'), (1, 0, b'"a":1,')])
 @example(value={"a": "x" * 40}, cuts=[(20, 0, b"\xed\xa0\x80")])
+@example(value={"a": "\u4e2d" * 9}, cuts=[(15, 0, b"\xed\xa0\x80")])
+@example(value={"a": "\u4e2d" * 9}, cuts=[(15, 0, b"\xe0\x81\x81")])
+@example(value={"a": "\u0436" * 9}, cuts=[(14, 0, b"\xc1\x80")])
 @example(value={"a": "x" * 40}, cuts=[(20, 0, b"\\ud83d\\ue000")])
 @example(value={"a": "x" * 40}, cuts=[(20, 0, b"\\udc00")])
 def test_what_is_accepted_is_what_a_decoder_takes(value, cuts):
