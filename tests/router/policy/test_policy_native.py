@@ -153,7 +153,7 @@ def test_the_choice_is_that_of_the_terms(policy, query, views, out):
     if ours is None:
         assert theirs is None or theirs.notes
         return
-    assert (ours.target, ours.tied_count, ours.notes) == (theirs.target, theirs.tied_count, ())
+    assert (ours.target, ours.tied_count, ours.notes) == (theirs.target, theirs.tied_count, theirs.notes)
     if len(named) <= FEW_RANKS:
         # To the last bit: the signs of zeros too.
         assert repr(ours.costs) == repr(theirs.costs)
@@ -247,3 +247,16 @@ def test_a_home_that_another_rank_may_tie_with_is_not_chosen_alone(prompt_tokens
     # 50 tokens take a millisecond.
     alone = NativePricer(policy, seed=SEED).choose_home(query, [table], held, now_s=0.0, least_prefill_ratio=1.0)
     assert (alone is not None) == is_alone
+
+
+@pytest.mark.parametrize(
+    ("now_s", "own_s", "others_s"),
+    [(8.0, 4.0 + 3.0, 60.0), (11.0, 3.0 + 1.0, 59.0), (20.0, 0.5, 50.0), (40.0, 0.5, 30.0), (40.1, 0.5, 0.0)],
+)
+def test_the_wait_goes_by_with_the_clock_and_a_report_counts_for_its_time(now_s, own_s, others_s):
+    policy, table = CacheAffinity(PolicyWeights(), Coefficients()), RankTable(TARGETS[:1])
+    table.put(RankView(target=TARGETS[0]), Wait((10.0, 4.0, 0.5), ((3.0, 9.0),), (60.0, 10.0, 30.0)))
+    choice = NativePricer(policy, seed=SEED).choose(
+        ask(9), [table], Held({}, {}, 1.0), now_s=now_s, excluded=frozenset(), given={}, options={}
+    )
+    assert choice.candidates[0].terms["wait"] == own_s + others_s
