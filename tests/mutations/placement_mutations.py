@@ -284,7 +284,7 @@ NATIVE_PRICING = (
         "native: a cost that is no number is compared",
         "router/policy/pricing/market.cpp",
         "is_broken_ = is_broken_ || !std::isfinite(total_s);",
-        "is_broken_ = is_broken_ || std::isnan(total_s);",
+        "is_broken_ = !std::isfinite(total_s);",
         NATIVE,
     ),
     Mutation(

@@ -264,8 +264,9 @@ def test_the_wait_goes_by_with_the_clock_and_a_report_counts_for_its_time(now_s,
 
 @pytest.mark.parametrize("cost_s", [math.nan, math.inf, -math.inf])
 def test_where_some_cost_is_no_number_the_terms_are_asked(cost_s):
-    policy, table = CacheAffinity(PolicyWeights(), Coefficients()), RankTable(TARGETS[:2])
+    policy, table = CacheAffinity(PolicyWeights(), Coefficients()), RankTable(TARGETS[:3])
     table.put(RankView(target=TARGETS[0]), Wait())
+    table.put(RankView(target=TARGETS[2], open_requests=9, served_requests=9), Wait((0.0, 5.0, 0.5)))
     given = {TARGETS[1]: [cost_s, *[0.0] * 8]}
     pricer, asked = NativePricer(policy, seed=SEED), {"now_s": 0.0, "excluded": frozenset(), "options": {}}
     assert pricer.choose(ask(9), [table], Held({}, {}, 1.0), given=given, **asked) is None
