@@ -1,5 +1,7 @@
 """Who prices ranks: compiled terms where they were built, the terms in Python without them; the choice is the same."""
 
+from types import MappingProxyType
+
 import pytest
 
 from router.fleet.tiers import ReuseOption
@@ -57,8 +59,16 @@ def test_a_session_leaves_its_home_for_what_another_rank_is_only_expected_to_hol
     prompt = {"prompt_tokens": 60_000, "chain_hashes": tuple(range(937)), "chain_block_tokens": 64}
     home = world.serve("r1", session="s", **prompt)
     sibling = world.arrive("r2", 1.0, excluded=frozenset({home}), **prompt).target
-    world.arrive("r3", 1.0, prompt_tokens=90_000, excluded=frozenset(MANY) - {home})
+    world.arrive("r3", 1.0, prompt_tokens=75_000, excluded=frozenset(MANY) - {home})
     world.first_token("r2", 3.0)
     moved = world.arrive("r4", 3.0, session="s", overlaps={home: 59_968}, **prompt)
     assert moved.target == sibling
     assert moved.decision.reason.startswith(f"left home {home}")
+
+
+def test_what_lies_where_may_be_told_by_any_mapping(make_world):
+    world = make_world()
+    world.fleet(MANY)
+    placed = world.arrive("r1", overlaps=MappingProxyType({MANY[3]: 900}))
+    assert (placed.target, placed.decision.predicted_cached_tokens) == (MANY[3], 900)
+    assert world.placer.ignored.failed_choices == 0
