@@ -1,4 +1,4 @@
-"""The cost policy compiled: every rank that may be chosen is priced in one call, some 50 ns each.
+"""The cost policy compiled: every rank that may be chosen is priced in one call, some 100 ns each.
 
 The terms say what each cost is and why; `router/policy/pricing/` repeats them in C++, each operation in the same order,
 so that totals, ties and the choice are theirs to the last bit (`tests/models/test_pricing_model.py`). What it cannot

@@ -278,7 +278,7 @@ NATIVE_PRICING = (
         TERMS_CODE,
         "return age_s > counts_for_s ? 0.0 : most",
         "return most",
-        PRICING,
+        NATIVE,
     ),
     Mutation(
         "native: a cost that is no number is compared",
