@@ -272,3 +272,18 @@ def test_where_some_cost_is_no_number_the_terms_are_asked(cost_s):
     assert pricer.choose(ask(9), [table], Held({}, {}, 1.0), given=given, **asked) is None
     given = {TARGETS[1]: [1.0, *[0.0] * 8]}
     assert pricer.choose(ask(9), [table], Held({}, {}, 1.0), given=given, **asked).target == TARGETS[0]
+
+
+def test_a_tie_goes_home_else_where_the_hash_of_the_request_says():
+    policy, table = CacheAffinity(PolicyWeights(), Coefficients()), RankTable(TARGETS)
+    views = [RankView(target=target) for target in TARGETS]
+    for view in views:
+        table.put(view, Wait())
+    pricer, asked = NativePricer(policy, seed=SEED), {"now_s": 0.0, "excluded": frozenset(), "given": {}, "options": {}}
+    for home in (None, *TARGETS):
+        for n in range(9):
+            query = PlacementQuery(request_id=RequestId(f"r{n}"), prompt_tokens=9, home=home)
+            choice = pricer.choose(query, [table], Held({}, {}, 1.0), **asked)
+            assert choice.target == policy.choose(query, views, SEED).target
+            assert choice.tied_count == len(TARGETS)
+            assert home in {None, choice.target}
