@@ -70,7 +70,9 @@ class Admission:
         self._waiters: dict[RequestId, _Waiter] = {}
         #: By the name of an order, in words, why its head had no place at the last try.
         self._reasons: dict[str, str] = {}
-        self._is_due = False
+        #: Whether heads are tried in the next turn of the event loop: those of all queues, or of some names alone.
+        self._is_due = self._is_all_due = False
+        self._due_names: set[str] = set()
         self._tick: asyncio.TimerHandle | None = None
 
     def begin(self, principal: Principal) -> bool:
@@ -130,7 +132,12 @@ class Admission:
 
     def wake(self) -> None:
         """A request ended: there may be room. Costs next to nothing where nobody waits."""
-        if self._waiters and not self._is_due:
+        if self._waiters and not self._is_all_due:
+            self._is_all_due = True
+            self._pump_soon()
+
+    def _pump_soon(self) -> None:
+        if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._pump)
 
@@ -148,6 +155,7 @@ class Admission:
             self._refuse(entered.displaced.request_id)
         if entered.waiting is None:
             self._metrics.queue_ends[QueueEnd.FULL].inc()
+            self._forget_reason(placing.queue_name)
             raise self._full()
         loop = asyncio.get_running_loop()
         waiter = _Waiter(placing, loop.create_future())
@@ -167,17 +175,25 @@ class Admission:
         del self._waiters[request_id]
         if self.queue.leave(request_id):
             self._metrics.queue_ends[QueueEnd.LEFT].inc()
-            self.wake()
-        if not self.queue.count(waiter.placing.queue_name):
-            self._reasons.pop(waiter.placing.queue_name, None)
+            # It had no place that others could have now: all that changes is who of its own queue is next.
+            self._due_names.add(waiter.placing.queue_name)
+            self._pump_soon()
+        self._forget_reason(waiter.placing.queue_name)
         if waiter.place.done() and not waiter.place.cancelled():
             # Nobody may be there any more to hear it.
             waiter.place.exception()
 
+    def _forget_reason(self, name: str) -> None:
+        """Names come from clients: of those for which nobody waits nothing is kept."""
+        if not self.queue.count(name):
+            self._reasons.pop(name, None)
+
     def _pump(self) -> None:
         """Give out what places there are."""
-        self._is_due = False
-        for name in self.queue.names():
+        names = self.queue.names() if self._is_all_due else tuple(self._due_names)
+        self._is_due = self._is_all_due = False
+        self._due_names.clear()
+        for name in names:
             while self._try_next(name):
                 pass
 
@@ -242,5 +258,6 @@ class Admission:
     def _on_tick(self) -> None:
         self._tick = None
         if self._waiters:
+            self._is_all_due = True
             self._pump()
             self._keep_ticking()

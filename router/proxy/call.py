@@ -90,9 +90,9 @@ class Call:
         self.engine_names: tuple[str, ...] = ()
 
     def _choose_id(self) -> RequestId:
-        """The client's own name for the request where it is usable and not running, else a new one."""
+        """The client's own name for the request where it is usable and no other call's, else a new one."""
         said = read_request_id(self.headers)
-        return said if said is not None and said not in self.running else RequestId(make_fresh_id())
+        return said if said is not None and self.running.claim(said) else RequestId(make_fresh_id())
 
     async def run(self, serve: Callable[[], Awaitable[RequestOutcome]]) -> None:
         """Serve it; raises nothing but cancellation and what the server's own channel raises."""
@@ -113,6 +113,7 @@ class Call:
         finally:
             if self.attempt is not None:
                 self.attempt.end(Outcome.CANCELLED)
+            self.running.disclaim(self.request_id)
             if is_counted:
                 self.parts.admission.end(self.principal)
             self._count(outcome)

@@ -89,7 +89,7 @@ class ExchangeWatch:
         self._touched_s = self._clock()
 
     def _expect(self, due_s: float) -> None:
-        if due_s < self.due_s:
+        if due_s < self.due_s and not self._is_over:
             self.due_s = due_s
             self._lookout.join(self)
 

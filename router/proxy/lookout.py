@@ -63,10 +63,13 @@ class Lookout:
     def _look(self, loop: asyncio.AbstractEventLoop) -> None:
         now_s = loop.time()
         self._timer = None
-        self.look(now_s)
-        if self._limited:
-            earliest_s = min(limited.due_s for limited in self._limited)
-            self._arm(loop, min(now_s + LOOK_S, earliest_s))
+        try:
+            self.look(now_s)
+        finally:
+            # What went wrong with one must not leave all others without limits.
+            if self._limited:
+                earliest_s = min(limited.due_s for limited in self._limited)
+                self._arm(loop, min(now_s + LOOK_S, earliest_s))
 
     def look(self, now_s: float) -> None:
         """Tell everyone who is due."""
@@ -75,7 +78,9 @@ class Lookout:
             for limited in tuple(self._limited):
                 limited.postpone(late_s, now_s)
         for limited in [each for each in self._limited if each.due_s <= now_s + TICK_S]:
-            limited.look(now_s)
+            # One that strikes may let others leave, or begin anew.
+            if limited in self._limited and limited.due_s <= now_s + TICK_S:
+                limited.look(now_s)
 
 
 class Limit:

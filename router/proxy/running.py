@@ -1,4 +1,4 @@
-"""Which requests run on which rank, and which of them can compute what another one reuses."""
+"""Which requests run on which rank, which of them can compute what another one reuses, and whose name is whose."""
 
 from router.proxy.prediction import Prediction
 from wire.ids import RequestId, Target
@@ -11,6 +11,19 @@ class RunningRequests:
         self._by_rank: dict[Target, dict[RequestId, Prediction | None]] = {}
         #: Those of a rank that begin with the same block.
         self._siblings: dict[tuple[Target, tuple[int, ...]], dict[RequestId, Prediction]] = {}
+        #: Ids that calls under way go by because their clients said so.
+        self._claimed: set[RequestId] = set()
+
+    def claim(self, request_id: RequestId) -> bool:
+        """Let a call go by an id; False where another one does, be it placed, waiting for a place or about to."""
+        if request_id in self._claimed:
+            return False
+        self._claimed.add(request_id)
+        return True
+
+    def disclaim(self, request_id: RequestId) -> None:
+        """The call that goes by it is over."""
+        self._claimed.discard(request_id)
 
     def add(self, target: Target, request_id: RequestId, prediction: Prediction | None) -> None:
         """A request was placed; without a prediction where the rank is not the one that reuses its prompt."""
@@ -36,9 +49,6 @@ class RunningRequests:
             siblings.pop(request_id, None)
             if not siblings:
                 self._siblings.pop((target, head), None)
-
-    def __contains__(self, request_id: RequestId) -> bool:
-        return any(request_id in beside for beside in self._by_rank.values())
 
     def count(self) -> dict[Target, int]:
         """Running requests of each rank that has any."""

@@ -107,6 +107,28 @@ async def test_a_full_queue_refuses_and_says_when_to_come_again():
         assert value(client.router, "queue_ends_total", end="full") == 1
 
 
+async def test_who_waits_is_not_taken_for_another_one_of_the_same_id():
+    """One id for all calls of a trace, or a proxy in front that asks again: each is a request of its own."""
+    async with gated() as (engine, client):
+        same = {"x-request-id": "trace-1"}
+        tasks = [send(client, "1", **same)]
+        await eventually(lambda: engine.order == ["1"])
+        for number, name in enumerate("23", 1):
+            tasks.append(send(client, name, **same))
+            await eventually(lambda number=number: len(client.router.admission.queue) == number)
+        for done in range(2, 5):
+            engine.open_next()
+            await eventually(lambda done=done: len(engine.order) == min(3, done))
+        answers = [await task for task in tasks]
+        assert [answer.status_code for answer in answers] == [200] * 3
+        assert len({answer.headers["x-request-id"] for answer in answers}) == 3
+        assert answers[0].headers["x-request-id"] == "trace-1"
+        again = send(client, "4", **same)
+        await eventually(lambda: len(engine.order) == 4)
+        engine.open_next()
+        assert (await again).headers["x-request-id"] == "trace-1"
+
+
 async def test_who_waited_too_long_is_told():
     async with gated(queue=QUEUE | {"max_wait_s": 0.05}) as (engine, client):
         first, second = await line_up(engine, client, "2")

@@ -190,6 +190,20 @@ WIRE = (
         ("tests/router/proxy/test_lookout.py", *UPSTREAM),
     ),
     Mutation(
+        "who was let go by another one's limit is struck by its own",
+        "router/proxy/lookout.py",
+        "            if limited in self._limited and limited.due_s <= now_s + TICK_S:\n",
+        "            if True:\n",
+        ("tests/router/proxy/test_lookout.py",),
+    ),
+    Mutation(
+        "one limit that goes wrong ends all others",
+        "router/proxy/lookout.py",
+        "        try:\n            self.look(now_s)\n        finally:\n",
+        "        self.look(now_s)\n        if True:\n",
+        ("tests/router/proxy/test_lookout.py",),
+    ),
+    Mutation(
         "a compressed body may have any number of members",
         "router/proxy/inflate.py",
         "    for _ in range(MAX_MEMBERS):\n",

@@ -7,6 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.proxy.client import AsgiClient
+from router.proxy.interrupt import ExchangeWatch
 from router.proxy.lookout import LATE_S, LOOK_S, TICK_S, Limit, Lookout
 
 
@@ -62,6 +64,57 @@ async def test_an_earlier_limit_is_looked_at_in_time(lookout):
     lookout.join(Limit(began_s + LOOK_S / 10, struck.set))
     assert lookout._next_s < began_s + LOOK_S
     async with asyncio.timeout(5.0):
+        await struck.wait()
+
+
+async def test_who_leaves_because_another_one_struck_is_not_looked_at_any_more(lookout):
+    """A phase of two ends the limit of the other: what comes to stand in its place has its own time."""
+    struck = []
+    pair = [Limit(0.0, lambda at=at: (struck.append(at), lookout.leave(pair[1 - at]))) for at in range(2)]
+    for limit in pair:
+        lookout.join(limit)
+    lookout.look(asyncio.get_running_loop().time())
+    assert len(struck) == 1
+
+
+async def test_who_has_more_time_since_another_one_struck_has_it(lookout):
+    struck = []
+
+    def strike(at):
+        struck.append(at)
+        pair[1 - at].due_s = math.inf
+
+    pair = [Limit(0.0, lambda at=at: strike(at)) for at in range(2)]
+    for limit in pair:
+        lookout.join(limit)
+    lookout.look(asyncio.get_running_loop().time())
+    assert len(struck) == 1
+
+
+async def test_a_watch_that_is_over_is_looked_at_no_more(lookout):
+    """What still runs of its exchange may move its limits; nobody would ever take it off the list again."""
+
+    async def stay():
+        return await asyncio.Event().wait()
+
+    with ExchangeWatch(AsgiClient(stay, stay), lookout) as watch:
+        watch.limit(60.0)
+        assert len(lookout) == 1
+    watch.limit(1.0)
+    assert not len(lookout)
+
+
+async def test_what_goes_wrong_with_one_leaves_the_others_their_limits(lookout):
+    loop, reported, struck = asyncio.get_running_loop(), asyncio.Event(), asyncio.Event()
+    loop.set_exception_handler(lambda _loop, _context: reported.set())
+
+    def fail():
+        raise RuntimeError("a defect")
+
+    lookout.join(Limit(loop.time(), fail))
+    lookout.join(Limit(loop.time() + LOOK_S / 10, struck.set))
+    async with asyncio.timeout(5.0):
+        await reported.wait()
         await struck.wait()
 
 

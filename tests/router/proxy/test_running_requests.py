@@ -63,3 +63,11 @@ def test_of_many_siblings_a_bounded_number_is_known(running):
     for number in range(MAX_PEERS + 9):
         running.add(A, RequestId(f"r{number}"), predict(1, number))
     assert len(first.peers) == MAX_PEERS
+
+
+def test_an_id_is_one_calls_at_a_time(running):
+    name = RequestId("mine")
+    assert running.claim(name)
+    assert not running.claim(name)
+    running.disclaim(name)
+    assert running.claim(name)
