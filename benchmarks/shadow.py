@@ -1,8 +1,8 @@
 """What a second policy adds to a decision: `python -m benchmarks.shadow [--json] [--quick]`.
 
 Turns of agent sessions as in `benchmarks.decision`, in CPU time of `Placer.handle`, with and without a policy that
-scores the same requests; the two take turns, each before a fleet of its own. A policy whose costs have bounds looks at
-the few ranks that could win, any other at all of them. Nothing keeps the second policy to its share of the time here.
+scores the same requests; the two take turns, each before a fleet of its own. The costs of `cache_affinity` are
+compiled, any other policy looks at every rank in Python. Nothing keeps the second policy to its share of the time here.
 """
 
 import sys

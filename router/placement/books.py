@@ -44,7 +44,6 @@ class Books:
     """The memory of one placer."""
 
     def __init__(self, settings: PlacerSettings, ledger: Ledger, costs: Coefficients) -> None:
-        self._settings = settings
         self._costs = costs
         self._swept_at_s = float("-inf")
         self.paces = Paces()

@@ -43,7 +43,7 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     hoped_cached_tokens: int = 0
     #: Seconds to the first token as predicted: work ahead, room to wait for, own prefill.
     predicted_ttft_s: float = 0.0
-    #: Ranks that could be chosen; those missing among the candidates could not have won.
+    #: Ranks that could be chosen; those missing among the candidates cost no less than the cheapest of them.
     eligible_count: int = 0
     #: What a second policy would have chosen, without acting; None where there is none.
     shadow: Opinion | None = None

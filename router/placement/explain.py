@@ -70,7 +70,7 @@ def _explain_costs(query: PlacementQuery, choice: Choice, eligible_count: int) -
     chosen = costs.candidate(at)
     others = [place for place in range(len(costs)) if place != at]
     if not others:
-        return _explain_alone(query, chosen, choice.tied_count, eligible_count)
+        return _explain_alone(query, chosen, eligible_count)
     runner_up = costs.candidate(min(others, key=costs.totals_s.__getitem__))
     if chosen.is_home:
         return f"kept at home: {_compare(chosen, runner_up, query, is_kept=True)}"
@@ -82,13 +82,11 @@ def _explain_costs(query: PlacementQuery, choice: Choice, eligible_count: int) -
     return f"{_describe_holding(chosen, query)}; {_describe_lead(chosen, runner_up)}"
 
 
-def _explain_alone(query: PlacementQuery, chosen: CandidateCost, tied_count: int, eligible_count: int) -> str:
+def _explain_alone(query: PlacementQuery, chosen: CandidateCost, eligible_count: int) -> str:
     """A rank beside which no other was looked at."""
     holding = _describe_holding(chosen, query)
     if eligible_count <= 1:
         return f"the only rank that can be chosen; {holding}"
-    if tied_count > 1:
-        return f"{holding}; {_describe_tie(chosen, chosen.total_s, tied_count)}"
     return f"{holding}; none of the other ranks ({eligible_count - 1:,}) can cost as little"
 
 

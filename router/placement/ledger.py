@@ -21,7 +21,7 @@ import msgspec
 from router.fleet.outputs import OutputLengths
 from router.placement.ledger_check import check_ledger
 from router.placement.origins import PARTIAL_TTL_S, Fence, LedgerPartial, RankPartial, Stamp
-from router.placement.prefill_queue import OVERDUE_RATIO, PrefillQueue
+from router.placement.prefill_queue import PrefillQueue
 from router.placement.reservation import Phase, Reservation
 from wire.ids import RequestId, Target
 
@@ -210,7 +210,7 @@ class Ledger:
         account = self._accounts.get(target)
         own: tuple[float, ...] = ()
         if account is not None and account.prefilling:
-            own = account.settled_at_s, account.remaining_s, account.estimated_s * OVERDUE_RATIO
+            own = account.settled_at_s, account.remaining_s, account.floor_s
         if not self._words:
             return own, ()
         partials = [(word.ranks.get(target), word.told_at_s) for word in self._words.values()]

@@ -24,6 +24,7 @@ class PrefillQueue:
         "_remaining_units",
         "_working",
         "estimated_s",
+        "floor_s",
         "prefilling",
         "remaining_s",
         "settled_at_s",
@@ -38,6 +39,8 @@ class PrefillQueue:
         self.settled_at_s = -math.inf
         self.estimated_s = 0.0
         self.remaining_s = 0.0
+        #: What is ahead at least, however late all of them are.
+        self.floor_s = 0.0
 
     def settle(self, now_s: float) -> None:
         """Takes the seconds since the last time off the queue, first come first done. The sums follow at a change."""
@@ -79,12 +82,13 @@ class PrefillQueue:
     def _sum_up(self) -> None:
         self.estimated_s = self._estimated_units / _UNITS_PER_S
         self.remaining_s = self._remaining_units / _UNITS_PER_S
+        self.floor_s = self.estimated_s * OVERDUE_RATIO
 
     def waiting_s(self, now_s: float) -> float:
         """Seconds of prefill ahead at a time."""
         elapsed_s = now_s - self.settled_at_s
         left_s = self.remaining_s - elapsed_s if elapsed_s > 0.0 else self.remaining_s
-        return max(self.estimated_s * OVERDUE_RATIO, left_s)
+        return max(self.floor_s, left_s)
 
 
 def _to_units(seconds: float) -> int:

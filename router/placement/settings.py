@@ -42,9 +42,8 @@ class PlacerSettings(msgspec.Struct, frozen=True, kw_only=True):
     requests_per_rank: int | None = None
     #: When ranks that fail get no requests.
     breaker: BreakerSettings = BreakerSettings()
-    #: Name of this router in the ledger, and its fencing token: it grows with each start.
+    #: Name of this router in the ledger.
     origin: str = "local"
-    fencing_token: int = 1
 
 
 class StimulusCounts(msgspec.Struct):

@@ -1,7 +1,7 @@
 """Puts together what a policy sees of a rank: facts, reports, the ledger's sums and the overlaps of one prompt.
 
-What does not change from request to request is rounded (`coarse`), so that ranks which are alike look alike: a fleet of
-thousands then has few different views.
+What does not change from request to request is rounded (`coarse`), so that ranks which are alike cost the same: noise
+decides between none of them.
 """
 
 import math

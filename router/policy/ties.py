@@ -1,6 +1,6 @@
 """Between candidates that cost the same: the session's home, else a seeded hash, never the order of a list."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from functools import lru_cache
 
 import xxhash
@@ -30,39 +30,25 @@ def hash_target(target: Target) -> int:
 
 
 def pick_by_hash(key: str, targets: Sequence[Target], seed: int) -> Target:
-    """The target with the highest weight for the key."""
+    """The target with the highest weight for the key.
+
+    Weights are `(a * hash(target) + b) mod p`, with `a` and `b` drawn from key and seed: each target is as likely to
+    have the highest, and only what a lost target had moves. Thousands are weighed in a millisecond.
+    """
     if len(targets) == 1:
         return targets[0]
-    return pick_hashed(key, {target: hash_target(target) for target in targets}, seed)
+    factor, offset = draw(key, seed)
+    weights = [(factor * hash_target(target) + offset) % _PRIME for target in targets]
+    highest = max(weights)
+    if weights.count(highest) > 1:
+        return max(target for target, weight in zip(targets, weights, strict=True) if weight == highest)
+    return targets[weights.index(highest)]
 
 
 def draw(key: str, seed: int) -> tuple[int, int]:
     """Factor and offset of a key's weights."""
     drawn = xxhash.xxh3_128_intdigest(key.encode(), seed=seed & _MASK_64)
     return (drawn >> 64) % (_PRIME - 1) + 1, (drawn & _MASK_64) % _PRIME
-
-
-def weigh_targets(key: str, targets: Iterable[Target], seed: int) -> list[tuple[int, Target]]:
-    """Targets with their weights for the key: of any of them, the highest wins."""
-    factor, offset = draw(key, seed)
-    return [((factor * hash_target(target) + offset) % _PRIME, target) for target in targets]
-
-
-def pick_hashed(key: str, hashes: Mapping[Target, int], seed: int) -> Target:
-    """The same of targets with the number that stands for each.
-
-    Weights are `(a * hash(target) + b) mod p`, with `a` and `b` drawn from key and seed: each target is as likely to
-    have the highest, and only what a lost target had moves. Thousands are weighed in a millisecond.
-    """
-    targets = list(hashes)
-    if len(targets) == 1:
-        return targets[0]
-    factor, offset = draw(key, seed)
-    weights = [(factor * number + offset) % _PRIME for number in hashes.values()]
-    highest = max(weights)
-    if weights.count(highest) > 1:
-        return max(target for target, weight in zip(targets, weights, strict=True) if weight == highest)
-    return targets[weights.index(highest)]
 
 
 def find_window_s(lowest_s: float) -> float:

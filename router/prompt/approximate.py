@@ -13,8 +13,7 @@ import msgspec
 
 from prefix_index.hashing import unpack_hashes
 from router.prompt.held_chunks import HASH_BYTES, HeldChunks
-from router.prompt.native import chain_chunks
-from router.prompt.prefixes import Json
+from router.prompt.native import Json, chain_chunks
 from wire.block_hash import namespace_seed
 from wire.ids import Target, WorkerId
 

@@ -14,7 +14,8 @@ import msgspec
 
 from prefix_index import block_hashes
 from router.prompt.append import TurnState
-from router.prompt.prefixes import Beginning, Json, PrefixDigest, digest_prefix, find_end, name_beginnings
+from router.prompt.native import Json
+from router.prompt.prefixes import Beginning, PrefixDigest, digest_prefix, find_end, name_beginnings
 
 #: Bytes kept over all conversations: some 300 of 100k tokens with one block size of 16.
 DEFAULT_BYTES = 256 << 20

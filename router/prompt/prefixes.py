@@ -10,13 +10,11 @@ from typing import Generic, Protocol, TypeVar
 
 import xxhash
 
-from router.prompt.native import find_roles
+from router.prompt.native import Json, find_roles
 
 #: Ends that share a beginning and are compared with a request.
 MAX_ENDS_PER_BEGINNING = 512
 _BLANKS = b" \t\r\n"
-#: JSON as it was received.
-Json = bytes | memoryview
 
 
 class KnownEnd(Protocol):

@@ -8,7 +8,7 @@ import msgspec
 
 from router.errors import RequestError
 from router.prompt.conversations import TokenRun
-from router.prompt.prefixes import Json
+from router.prompt.native import Json
 
 #: Body fields that change what the engine caches in ways that are not modelled here.
 UNMODELLED_FIELDS = frozenset(

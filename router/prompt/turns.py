@@ -19,7 +19,8 @@ from router.prompt.append import Appender, Extension, RenderSetting, turn_traits
 from router.prompt.append_battery import NEVER, AppendRules, try_template
 from router.prompt.conversations import ConversationStore, TokenRun, TurnEnd
 from router.prompt.engine_form import EngineForm
-from router.prompt.prefixes import Json, read_appended
+from router.prompt.native import Json
+from router.prompt.prefixes import read_appended
 from router.prompt.request import PromptInput, decode_list
 from router.prompt.template import ChatTemplate, TemplateRefused
 from router.prompt.tokenizer import TextEncoder

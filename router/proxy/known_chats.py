@@ -13,15 +13,8 @@ from collections.abc import Callable
 import msgspec
 import xxhash
 
-from router.prompt.prefixes import (
-    Beginning,
-    Json,
-    PrefixDigest,
-    digest_prefix,
-    find_end,
-    name_beginnings,
-    read_appended,
-)
+from router.prompt.native import Json
+from router.prompt.prefixes import Beginning, PrefixDigest, digest_prefix, find_end, name_beginnings, read_appended
 
 #: Bytes of chats that are kept: some 160 of 100k tokens.
 MAX_BYTES = 64 << 20
