@@ -19,9 +19,16 @@ from router.proxy.told_error import SERVER_ERROR, read_abort_status, read_error_
 MAX_EVENT_BYTES = 1 << 20
 #: Tokens that can be meant: what is larger is no count, and would only spoil sums and limits.
 MAX_COUNT = 1 << 30
-#: Forms of events that are learned of one stream: reasoning, answer and tools have one each.
+#: Forms of events that are learned of one stream as they come: reasoning, answer and tools have one each.
 MAX_LESSONS = 8
+#: After those one is learned in so many chunks at most: some engines say the second in each event, others never say
+#: the same twice.
+LESSON_CHUNKS = 16
 _EVENT_END = re.compile(rb"\r?\n\r?\n")
+#: Fields that engines send as null until there is something to say: the name, and both ways to write that.
+_FINISH_REASON, _USAGE = (
+    (b'"%b"' % name, b'"%b":null' % name, b'"%b": null' % name) for name in (b"finish_reason", b"usage")
+)
 #: What a stream may start with: field names of the format, a comment, blank lines.
 _STARTS = (b"data", b"event", b"id", b"retry", b":", b"\n", b"\r\n")
 #: Events after which a response or message is over.
@@ -152,9 +159,10 @@ class StreamScanner:
         self._tail = b""
         self._sent_bytes = 0
         self._skips_event = False
-        #: Form of most events, and how often it may still be learned anew.
+        #: Form of most events, how often it may still be learned anew at once, and from which chunk on again.
         self._alike: Alike | None = None
         self._lessons = MAX_LESSONS
+        self._lesson_chunk = LESSON_CHUNKS
 
     @property
     def is_complete(self) -> bool:
@@ -197,8 +205,9 @@ class StreamScanner:
         """Further output and nothing else; what is alike need not be looked through again."""
         count = events.count(b"\n\n")
         self.output_chunks += count
-        if count == 1 and self._lessons:
-            self._lessons -= 1
+        if count == 1 and (self._lessons or self.output_chunks >= self._lesson_chunk):
+            self._lessons = max(0, self._lessons - 1)
+            self._lesson_chunk = self.output_chunks + LESSON_CHUNKS
             self._alike = learn(events)
 
     def finish(self) -> bytes:
@@ -222,9 +231,8 @@ class StreamScanner:
     def _is_plain(self, events: bytes) -> bool:
         """Whether these events can only be further output: no end, no usage, no error among them."""
         return (
-            events.count(b'"finish_reason"')
-            == events.count(b'"finish_reason":null') + events.count(b'"finish_reason": null')
-            and b'"usage"' not in events
+            _is_null(events, _FINISH_REASON)
+            and (b'"usage"' not in events or _is_null(events, _USAGE))
             and b"[DONE]" not in events
             and b'"error"' not in events
             and not (self._is_typed and (b'"response"' in events or b"message_" in events))
@@ -334,6 +342,12 @@ class StreamScanner:
             self.has_output = True
             index = choice.get("index")
             self._finished.add(index if type(index) is int else 0)
+
+
+def _is_null(events: bytes, field: tuple[bytes, bytes, bytes]) -> bool:
+    """Whether a field is null wherever it stands."""
+    name, tight, spaced = field
+    return events.count(name) == events.count(tight) + events.count(spaced)
 
 
 def _last_event_end(data: bytes) -> int:

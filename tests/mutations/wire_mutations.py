@@ -190,6 +190,13 @@ WIRE = (
         ("tests/router/proxy/test_lookout.py", *UPSTREAM),
     ),
     Mutation(
+        "an engine that says the time in each event is read event by event after some seconds",
+        "router/proxy/sse.py",
+        "(self._lessons or self.output_chunks >= self._lesson_chunk)",
+        "self._lessons",
+        ("tests/router/proxy/test_alike.py",),
+    ),
+    Mutation(
         "who was let go by another one's limit is struck by its own",
         "router/proxy/lookout.py",
         "            if limited in self._limited and limited.due_s <= now_s + TICK_S:\n",

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.proxy.alike import MAX_CHUNK_BYTES, learn
-from router.proxy.sse import StreamScanner
+from router.proxy.sse import LESSON_CHUNKS, MAX_LESSONS, StreamScanner
 
 FIRST = {"id": "c", "choices": [{"index": 0, "delta": {"content": "first"}, "finish_reason": None}]}
 #: What may stand in a text, whole words of the format among it.
@@ -30,10 +30,10 @@ def framed(piece):
     return b"%x\r\n%b\r\n" % (len(piece), piece)
 
 
-def begun(**options):
+def begun(*, compact=True, ascii_only=False, **more):
     scanner = StreamScanner()
     for text in ("a", "b"):
-        scanner.feed(event(saying(text), **options))
+        scanner.feed(event(saying(text, **more), compact=compact, ascii_only=ascii_only))
     return scanner
 
 
@@ -78,6 +78,38 @@ def test_more_of_the_same_is_passed():
         before = scanner.output_chunks
         assert scanner.feed_chunks(framed(event(saying(text))) * 2)
         assert scanner.output_chunks - before == 2
+
+
+def test_an_engine_that_says_the_second_in_each_event_is_known_again_in_every_one():
+    scanner, passed = begun(), 0
+    for second in range(100):
+        for _ in range(20):
+            each = event(saying("x", created=second))
+            if scanner.feed_chunks(framed(each)):
+                passed += 1
+            else:
+                scanner.feed(each)
+    assert scanner.output_chunks == 2 + 2_000
+    assert passed == 19 * 100
+
+
+@pytest.mark.parametrize("compact", [True, False])
+def test_a_usage_that_is_null_says_nothing(compact):
+    scanner = begun(usage=None, compact=compact)
+    assert scanner.feed_chunks(framed(event(saying("c", usage=None), compact=compact)))
+    scanner.feed(event(saying("", usage={"prompt_tokens": 3}), compact=compact))
+    assert scanner.usage.prompt_tokens == 3
+
+
+def test_events_of_which_no_two_are_alike_are_not_learned_one_by_one(monkeypatch):
+    learned = []
+    monkeypatch.setattr("router.proxy.sse.learn", lambda each: learned.append(each) or learn(each))
+    scanner = begun()
+    for number in range(1_000):
+        each = event(saying("x", sequence_number=number))
+        assert not scanner.feed_chunks(framed(each))
+        scanner.feed(each)
+    assert len(learned) <= MAX_LESSONS + 1_002 // LESSON_CHUNKS
 
 
 EVENT = event(saying("x"))
