@@ -93,9 +93,7 @@ def see(scanner):
 def find_truth(payloads, choices):
     """Whether there is an error in a stream, and whether it reached its end."""
     told = [payload for payload in payloads if isinstance(payload, dict)]
-    finished = {
-        choice["index"] for payload in told for choice in payload.get("choices", ()) if choice["finish_reason"]
-    }
+    finished = {choice["index"] for payload in told for choice in payload.get("choices", ()) if choice["finish_reason"]}
     is_done = b"[DONE]" in b"".join(payload for payload in payloads if isinstance(payload, bytes))
     return any(payload.get("error") for payload in told), is_done or len(finished) >= choices
 
