@@ -14,7 +14,8 @@ constexpr double kMostCredit = 1e6;
 //: Bounds and costs are sums of the same figures in different orders; this covers their last bits.
 constexpr double kSlackRatio = 1e-9, kSlackS = 1e-9;
 //: Terms in the order of `Term`, as their weights are called.
-constexpr const char* kNames[kTerms] = {"wait", "admission", "reuse", "stall", "decode", "returns", "balance", "settle", "spread"};
+constexpr const char* kNames[kTerms] = {"wait",    "admission", "reuse",  "stall", "decode",
+                                        "returns", "balance",   "settle", "spread"};
 
 template <typename Number>
 nb::bytes pack(const std::vector<Number>& column) {

@@ -14,7 +14,7 @@ namespace dovecote::pricing {
 struct Question {
   std::vector<Table*> tables;
   Asked asked;
-  //: Tokens of the prompt by rank: confirmed, and expected of requests being prefilled, with the share that is believed.
+  //: Tokens of the prompt by rank: confirmed, and expected of requests being prefilled; the share that is believed.
   nb::dict confirmed, expected;
   double credit_ratio;
 };
