@@ -205,10 +205,8 @@ class StreamScanner:
         """Further output and nothing else; what is alike need not be looked through again."""
         count = events.count(b"\n\n")
         self.output_chunks += count
-        if count == 1 and (self._lessons or self.output_chunks >= self._lesson_chunk):
-            self._lessons = max(0, self._lessons - 1)
-            self._lesson_chunk = self.output_chunks + LESSON_CHUNKS
-            self._alike = learn(events)
+        if count == 1:
+            self._learn(events)
 
     def finish(self) -> bytes:
         """The stream ended; the result is what was held back."""
@@ -243,16 +241,40 @@ class StreamScanner:
         if not self._skips_event and self.has_output and self._is_plain(events):
             self.output_chunks += events.count(b"\n\n") + events.count(b"\n\r\n")
             return events
-        kept, start = [], 0
+        kept, kept_start, start = [], 0, 0
         for match in _EVENT_END.finditer(events):
-            event = events[start : match.end()]
-            is_usage = not self._skips_event and self._read_event(event)
+            end = match.end()
+            if not self._skips_event and not self._passes(events, start, end):
+                event = events[start:end]
+                is_usage = self._read_event(event)
+                if is_usage and self._drops:
+                    # Blank lines before it are of the stream, and pass.
+                    kept.append(events[kept_start : end - len(event.lstrip(b"\r\n"))])
+                    kept_start = end
             self._skips_event = False
-            if not (is_usage and self._drops):
-                kept.append(event)
-            start = match.end()
+            start = end
         # A third line end in a row ends nothing more, and is passed on.
-        return b"".join((*kept, events[start:]))
+        return b"".join((*kept, events[kept_start:])) if kept_start else events
+
+    def _passes(self, events: bytes, start: int, end: int) -> bool:
+        """Whether an event among several is more of the same; one that is only output shows what that looks like."""
+        if not self.has_output:
+            return False
+        if self._alike is not None and self._alike.fits(events, start, end):
+            self.output_chunks += 1
+            return True
+        if self._may_learn() and self._is_plain(events[start:end]):
+            self._learn(events[start:end])
+        return False
+
+    def _may_learn(self) -> bool:
+        return self._lessons > 0 or self.output_chunks >= self._lesson_chunk
+
+    def _learn(self, event: bytes) -> None:
+        if self._may_learn():
+            self._lessons = max(0, self._lessons - 1)
+            self._lesson_chunk = self.output_chunks + LESSON_CHUNKS
+            self._alike = learn(event)
 
     def _read_event(self, event: bytes) -> bool:
         """Note what an event says; whether it is the usage chunk."""

@@ -192,8 +192,8 @@ WIRE = (
     Mutation(
         "an engine that says the time in each event is read event by event after some seconds",
         "router/proxy/sse.py",
-        "(self._lessons or self.output_chunks >= self._lesson_chunk)",
-        "self._lessons",
+        "        return self._lessons > 0 or self.output_chunks >= self._lesson_chunk\n",
+        "        return self._lessons > 0\n",
         ("tests/router/proxy/test_alike.py",),
     ),
     Mutation(

@@ -55,7 +55,7 @@ OTHERS = st.sampled_from(
         {"choices": [], "usage": {"prompt_tokens": 3, "completion_tokens": 2}},
     ]
 )
-RAW = st.sampled_from([b"data: [DONE]\n\n", b": ping\n\n", b'data: {"a\n\n', b'event: x\ndata: {"text":"a"}\n\n'])
+RAW = st.sampled_from([b"data: [DONE]\n\n", b": ping\n\n", b'data: {"a\n\n', b'event: x\ndata: {"id":"a"}\n\n'])
 
 
 def encode(payload, *, is_compact, ascii_only):

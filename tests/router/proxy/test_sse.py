@@ -84,6 +84,14 @@ def test_only_usage_chunks_are_left_out(events, places):
     assert relay(scanner, cut(b"".join(events), places)) == b"".join(entry for entry in events if entry != USAGE_CHUNK)
 
 
+@pytest.mark.parametrize("blanks", [b"\n", b"\r\n", b"\n\n", b"\n\n\n"])
+def test_blank_lines_before_a_usage_chunk_are_not_left_out_with_it(blanks):
+    data = b": ping\n\n" + blanks + USAGE_CHUNK + b": ping\n\n"
+    for place in range(len(data)):
+        relayed = relay(StreamScanner(drop_usage_chunk=True), [data[:place], data[place:]])
+        assert relayed == data.replace(USAGE_CHUNK, b"")
+
+
 @pytest.mark.parametrize("blanks", [b"\n", b"\r\n", b"\n\n\n"])
 def test_more_blank_lines_than_needed_pass_too(blanks):
     data = ROLE + blanks + event(chunk("a")) + blanks
