@@ -18,7 +18,7 @@ from prefix_index.trust import Trust
 from router.collector import PauseLog
 from router.fleet.agreement import Disagreement
 from router.placement.audit import Histogram as Sums
-from router.tally import Count, Counter, Histogram
+from router.tally import Count, Counter, Histogram, accumulate
 from wire.ids import Target, WorkerId
 
 PREFIX = "dovecote_router_"
@@ -272,11 +272,8 @@ def rank_labels(target: Target) -> tuple[str, str]:
 
 
 def histogram_family(name: str, text: str, histogram: Sums) -> Metric:
-    """Counts as Prometheus wants them: each with all below."""
-    buckets, total = [], 0
-    for bound, count in zip((*map(str, histogram.bounds), "+Inf"), histogram.counts, strict=True):
-        total += count
-        buckets.append((bound, float(total)))
+    """What was summed up elsewhere, to be shown."""
+    buckets = accumulate(histogram.bounds, histogram.counts)
     return HistogramMetricFamily(PREFIX + name, text, buckets=buckets, sum_value=histogram.sum)
 
 

@@ -6,7 +6,8 @@ To Prometheus they look as its own client's do, the time of their beginning incl
 
 import time
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
+from itertools import accumulate as running_totals
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
@@ -85,13 +86,13 @@ class Histogram(Collector):
 
     def collect(self) -> Iterable[Metric]:
         """See prometheus_client."""
-        buckets = list(self._accumulate())
+        buckets = accumulate(self._bounds, list(self._counts))
         family = HistogramMetricFamily(self._name, self._text, buckets=buckets, sum_value=self._sum)
         family.add_sample(f"{self._name}_created", {}, self._created_s)
         return [family]
 
-    def _accumulate(self) -> Iterator[tuple[str, float]]:
-        total = 0
-        for bound, count in zip((*map(str, self._bounds), "+Inf"), list(self._counts), strict=True):
-            total += count
-            yield bound, float(total)
+
+def accumulate(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
+    """Counts by bound as Prometheus wants them: each with all below."""
+    names = (*map(str, bounds), "+Inf")
+    return [(name, float(total)) for name, total in zip(names, running_totals(counts), strict=True)]

@@ -26,7 +26,7 @@ try:
 except ImportError:
     _native = None
 
-#: Of so few ranks all stand in the explanation; of more the home, the chosen and the cheapest.
+#: Of so few ranks all stand in the explanation; of more the home, the chosen and so many of the cheapest.
 FEW_RANKS = 8
 
 

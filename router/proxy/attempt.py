@@ -209,7 +209,8 @@ class Attempt:
         )
         if outcome is Outcome.DONE:
             self._measure(source, counts, reused_tokens, now_s)
-        is_whole = self._asked.pin is None  # else the engine put more before its text
+        # To what it keeps of a conversation an engine adds the text: it is not all of the prompt.
+        is_whole = self._asked.pin is None
         if outcome is Outcome.DONE and prediction.is_approximate and self._prompt.text is not None and is_whole:
             self._parts.prompts.approximate.learn(
                 source, self._prompt.text, prompt_tokens=counts.prompt_tokens, cached_tokens=reused_tokens

@@ -318,8 +318,8 @@ NATIVE_PRICING = (
     Mutation(
         "native: of a large fleet only the cheapest is told of",
         PRICER,
-        "kCheapestTold = 8",
-        "kCheapestTold = 1",
+        "market.find_cheapest(few)",
+        "market.find_cheapest(1)",
         NATIVE,
     ),
     Mutation(

@@ -9,14 +9,13 @@
 namespace dovecote::pricing {
 namespace {
 
-//: Of more ranks than are all told of, so many of the cheapest are.
-constexpr std::size_t kCheapestTold = 8;
 //: A larger share of what is expected is none.
 constexpr double kMostCredit = 1e6;
 //: Bounds and costs are sums of the same figures in different orders; this covers their last bits.
 constexpr double kSlackRatio = 1e-9, kSlackS = 1e-9;
 //: Terms in the order of `Term`, as their weights are called.
-constexpr const char* kNames[kTerms] = {"wait", "admission", "reuse", "stall", "decode", "returns", "balance", "settle", "spread"};
+constexpr const char* kNames[kTerms] = {"wait",    "admission", "reuse",  "stall", "decode",
+                                        "returns", "balance",   "settle", "spread"};
 
 template <typename Number>
 nb::bytes pack(const std::vector<Number>& column) {
@@ -91,7 +90,7 @@ nb::object Pricer::choose(const nb::list& tables, nb::handle query, nb::dict con
   if (market.is_broken() || market.size() == 0) return nb::none();
   const std::vector<std::size_t> tied = market.find_tied(window_);
   const std::size_t chosen = break_tie(question, market, tied, seed);
-  std::vector<std::size_t> shown = market.find_cheapest(market.size() <= few ? few : kCheapestTold);
+  std::vector<std::size_t> shown = market.find_cheapest(few);
   shown.push_back(chosen);
   if (market.home()) shown.push_back(*market.home());
   std::sort(shown.begin(), shown.end());

@@ -14,7 +14,7 @@ namespace dovecote::pricing {
 struct Question {
   std::vector<Table*> tables;
   Asked asked;
-  //: Tokens of the prompt by rank: confirmed, and expected of requests being prefilled, with the share that is believed.
+  //: Tokens of the prompt by rank: confirmed, and expected of requests being prefilled; the share that is believed.
   nb::dict confirmed, expected;
   double credit_ratio;
 };
@@ -25,7 +25,8 @@ class Pricer {
   Pricer(nb::handle weights, nb::handle coefficients, const nb::tuple& window, nb::object draw);
 
   // The choice among all ranks but the excluded; `given` are costs by term of those that were priced in Python. None
-  // where some cost is no number. Told of are all of up to `few` ranks, of more the home, the chosen and the cheapest.
+  // where Python has to be asked: some cost is no number, some figure beyond the bounds. Told of are the home, the
+  // chosen and the `few` cheapest: all, where there are so few.
   nb::object choose(const nb::list& tables, nb::handle query, nb::dict confirmed, nb::dict expected, double credit_ratio,
                     double now_s, nb::handle excluded, const nb::dict& given, nb::handle seed, std::size_t few) const;
   // The home alone, where no other rank can cost as little by its prefill, with what `expected` says of those that hold

@@ -79,6 +79,7 @@ nb::bytes chain_chunks(nb::tuple pieces, std::size_t chunk_bytes, std::uint64_t 
 }  // namespace
 
 NB_MODULE(_text, module) {
+  // What other modules still refer to when the interpreter ends is no leak.
   nb::set_leak_warnings(false);
   module.doc() = "Bodies of requests: their syntax and the chunks of their text, compiled.";
   module.def("look_over", &look_over, "data"_a);

@@ -12,14 +12,15 @@ def candidate(target, overlap=0, *, wait=0.0, reuse=0.0, is_home=False, predicte
     return view, wait, reuse, stall, is_home
 
 
-def explain(target, candidates, *, unused_home=None, prompt_tokens=10_000, names=("wait", "reuse"), **more):
+def explain(target, candidates, *, unused_home=None, prompt_tokens=10_000, names=("wait", "reuse"), count=1, **more):
     views, waits, reuses, stalls, _ = zip(*candidates, strict=True)
     home = next((view.target for view, *_, is_home in candidates if is_home), None)
     query = PlacementQuery(request_id=RequestId("r1"), prompt_tokens=prompt_tokens, home=home)
     terms_s = [cost_s for row in zip(waits, reuses, stalls, strict=True) for cost_s in row[: len(names)]]
     totals_s = [sum(costs_s) for costs_s in zip(waits, reuses, stalls, strict=True)]
     costs = build_table(query, views, totals_s, term_names=names, terms_s=terms_s)
-    return explain_choice(query, Choice(target=target, costs=costs, **more), unused_home=unused_home)
+    choice = Choice(target=target, costs=costs, **more)
+    return explain_choice(query, choice, unused_home=unused_home, eligible_count=count)
 
 
 def test_staying_at_home():
@@ -62,7 +63,12 @@ def test_the_cheapest_of_several_names_the_term_that_decides():
     assert words.endswith("the next best b@0 2.0 s, mostly for stall")
 
 
-def test_a_unused_home():
+def test_a_home_that_no_other_rank_can_compete_with():
+    words = explain(A, [candidate(A, 9_000, is_home=True)], count=1_025)
+    assert words == "holds 9,000 of 10,000 prompt tokens; none of the other ranks (1,024) can cost as little"
+
+
+def test_an_unused_home():
     words = explain(A, [candidate(A)], unused_home=B)
     assert words == "home b@0 cannot be chosen; the only rank that can be chosen; holds none of 10,000 prompt tokens"
 
