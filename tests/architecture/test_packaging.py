@@ -12,6 +12,7 @@ import pytest
 
 from prefix_index.hashing import native_available
 from router.policy.native import pricing_available
+from router.prompt.native import text_available
 
 ROOT = Path(__file__).parents[2]
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -23,6 +24,7 @@ def test_the_native_modules_are_there_where_they_could_be_built():
     """Else what they promise would go untested in silence; scripts/setup builds them."""
     assert native_available()
     assert pricing_available()
+    assert text_available()
 
 
 def test_the_router_alone_depends_on_no_tensor_library():
