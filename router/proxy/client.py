@@ -128,9 +128,13 @@ class AsgiClient:
         """See `Client`; the server frames."""
         return False
 
-    def write_chunks(self, chunks: bytes) -> None:
-        """See `Client`."""
-        raise NotImplementedError
+    def write_chunks(self, chunks: bytes) -> None:  # noqa: ARG002  (of an interface)
+        """See `Client`.
+
+        Raises:
+            RuntimeError: Always: `takes_chunks` says that nobody may ask for it.
+        """
+        raise RuntimeError("chunks are written by the server itself")
 
     def end(self, piece: bytes = b"") -> None:
         """See `Client`."""

@@ -22,7 +22,7 @@ from router.proxy.kept import is_id
 from router.proxy.ports import ProxyLimits
 from router.proxy.sse import StreamScanner, Usage, looks_like_stream
 from router.proxy.told_error import SERVER_ERROR
-from router.proxy.upstream import Exchange, GarbledAnswerError
+from router.proxy.upstream import Exchange, GarbledAnswerError, read_whole
 from router.proxy.verdicts import judge_status
 from router.proxy.whole_answer import AnswerSummary, read_answer
 
@@ -183,7 +183,9 @@ class Relay:
 
     async def _read_answer(self) -> tuple[int, bytes]:
         """Status and body of a whole answer."""
-        body = await self._read_whole()
+        body = await read_whole(
+            self._exchange, whose="the worker's", limit_bytes=self._limits.answer_bytes, see=self._see_piece
+        )
         status = self._exchange.status
         if not 200 <= status < 600 or 300 <= status < 400:
             raise GarbledAnswerError(f"the worker answered with status {status}")
@@ -195,18 +197,11 @@ class Relay:
         headers = response_headers(self._exchange.headers, self._own_headers)
         await respond.send_whole(self._client, status, headers, body)
 
-    async def _read_whole(self) -> bytes:
-        pieces: list[bytes] = []
-        size_bytes = 0
-        while piece := await self._exchange.read():
-            if not pieces:
-                self._watch.limit(self._limits.idle_s)
+    def _see_piece(self, bytes_before: int) -> None:
+        if bytes_before:
             self._watch.touch()
-            pieces.append(piece)
-            size_bytes += len(piece)
-            if size_bytes > self._limits.answer_bytes:
-                raise GarbledAnswerError(f"the worker's answer is longer than {self._limits.answer_bytes} bytes")
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        else:
+            self._watch.limit(self._limits.idle_s)
 
     async def _check(self, body: bytes, asked: Expected) -> AnswerSummary:
         """Usage and name of a good answer; one that is no JSON object is none."""

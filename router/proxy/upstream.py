@@ -62,6 +62,33 @@ class Exchange(Protocol):
         """Give the connection back when the answer was read to its end, else close it at once."""
 
 
+async def read_whole(
+    exchange: Exchange, *, whose: str, limit_bytes: int, see: Callable[[int], None] | None = None
+) -> bytes:
+    """What is left of an answer, in one piece.
+
+    Args:
+        exchange: The answer under way.
+        whose: Whose it is, in words.
+        limit_bytes: More than that is refused.
+        see: Is told at each piece how many bytes came before it.
+
+    Raises:
+        UpstreamError: As `Exchange.read` does.
+        GarbledAnswerError: It is longer.
+    """
+    pieces: list[bytes] = []
+    size_bytes = 0
+    while piece := await exchange.read():
+        if see is not None:
+            see(size_bytes)
+        pieces.append(piece)
+        size_bytes += len(piece)
+        if size_bytes > limit_bytes:
+            raise GarbledAnswerError(f"{whose} answer is longer than {limit_bytes} bytes")
+    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+
 class Upstream(Protocol):
     """Opens exchanges with workers."""
 

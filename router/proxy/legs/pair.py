@@ -35,7 +35,7 @@ from router.proxy.legs.machine import (
     TimedOut,
 )
 from router.proxy.lookout import Limit, Lookout
-from router.proxy.upstream import Exchange, GarbledAnswerError, TakeChunks
+from router.proxy.upstream import Exchange, TakeChunks, read_whole
 from router.proxy.whole_answer import read_answer
 
 _log = logging.getLogger("dovecote.proxy")
@@ -264,7 +264,8 @@ class PairExchange:
     async def _run_prefill(self) -> None:
         exchange = await self._edge.open_leg(Leg.PREFILL)
         try:
-            answer = WholeAnswer(exchange.status, exchange.headers, await _read_whole(exchange))
+            body = await read_whole(exchange, whose="the prefill worker's", limit_bytes=MAX_PREFILL_ANSWER_BYTES)
+            answer = WholeAnswer(exchange.status, exchange.headers, body)
         finally:
             exchange.close()
         is_good = 200 <= answer.status < 300 and not tells_error(answer.body)
@@ -307,17 +308,6 @@ def _blame(error: UpstreamError, leg: Leg) -> UpstreamError:
     """The error with the leg that it is about."""
     error.message = f"{error.message} ({leg} leg)"
     return error
-
-
-async def _read_whole(exchange: Exchange) -> bytes:
-    pieces: list[bytes] = []
-    size_bytes = 0
-    while piece := await exchange.read():
-        size_bytes += len(piece)
-        if size_bytes > MAX_PREFILL_ANSWER_BYTES:
-            raise GarbledAnswerError(f"the prefill worker's answer is longer than {MAX_PREFILL_ANSWER_BYTES} bytes")
-        pieces.append(piece)
-    return b"".join(pieces)
 
 
 class ReadAnswer:
