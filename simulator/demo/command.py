@@ -72,7 +72,7 @@ def demo(
     )
     tokenizer = Tokenizer(TOY_FOLDER)
     plan = _make_plan(options, tokenizer)
-    check = OrderCheck(plan, tokenizer, time_ratio=noise_ratio) if check_simulation else None
+    check = OrderCheck(plan, tokenizer, noise_ratio=noise_ratio) if check_simulation else None
     names = [name.value for name in policy or (CHECKED_POLICIES if check_simulation else DEFAULT_POLICIES)]
     comparison = Comparison(plan, names, console, time.monotonic, check)
     code = _run(comparison, console, output, keep=keep)

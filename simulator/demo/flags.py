@@ -33,7 +33,7 @@ CheckSimulation = Annotated[
 NoiseRatio = Annotated[
     float,
     typer.Option(
-        min=0.0, max=1.0, help="Times closer than this share of the longer are tied, when orders are compared."
+        min=0.0, max=1.0, help="Figures closer than this share of the larger are tied, when orders are compared."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of tables; words go to stderr.")]
