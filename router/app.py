@@ -23,9 +23,9 @@ from prefix_index.hashing import native_available
 from router.access import OPERATOR, AccessGate, KeyRing
 from router.access.principal import ANONYMOUS
 from router.access.tenants import Tenancy
-from router.config import AccessConfig, FleetConfig
-from router.config_access import Isolation
-from router.config_check import check_policy, read_salt_secret
+from router.config.access import AccessConfig, Isolation
+from router.config.fleet import FleetConfig
+from router.config_files import check_policy, read_salt_secret
 from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
 from router.control.fleet_metrics import FleetCollector

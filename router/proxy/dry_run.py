@@ -13,8 +13,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from pydantic import Field, ValidationError
 
-from router.config_model import ConfigModel
-from router.config_policy import describe_refusal
+from router.config.model import ConfigModel, describe_refusal
 from router.errors import DovecoteError, RequestError
 from router.placement.stimuli import RequestArrived
 from router.proxy import respond
