@@ -44,7 +44,6 @@ HELD_LOOK_S = 1.0
 #: answer from it.
 LINGER_S = 2.0
 
-
 _JSON = (b"content-type", b"application/json")
 _TOO_LARGE = HeadersTooLargeError(
     f"at most {MAX_HEADER_LINES} header lines of {MAX_HEADER_BYTES} bytes in all are taken"
