@@ -500,11 +500,11 @@ async def test_C06_a_router_that_was_held_up_does_not_blame_the_worker_for_it(wo
     monkeypatch.setattr(loop, "time", lambda: on_time() + held_s[0])
     upstream = PooledUpstream(connect_s=1.0)
     task = asyncio.create_task(upstream.open(worker.url + "/x", [], b"{}"))
+    while not len(upstream._lookout):  # noqa: ASYNC110  (until it connects)
+        await asyncio.sleep(0)
+    # Its connection came about in the kernel long before the loop comes round to it.
+    held_s[0] += 60.0
     async with asyncio.timeout(PATIENCE_S):
-        while not len(upstream._lookout):  # noqa: ASYNC110  (until it connects)
-            await asyncio.sleep(0)
-        # Its connection came about in the kernel long before the loop comes round to it.
-        held_s[0] += 60.0
         line = await worker.accept()
         await line.read_request()
         await line.answer(JSON)

@@ -276,7 +276,9 @@ async def test_a_slow_reader_slows_the_worker_instead_of_filling_memory(engine):
     engine.script = flood
     body = CHAT | {"stream": True}
     async with on_socket([engine.url]) as client, client.stream("POST", "/v1/chat/completions", json=body) as response:
-        await anext(response.aiter_raw())
+        # An iterator that nobody holds would close the answer.
+        pieces = response.aiter_raw()
+        await anext(pieces)
         connections = client.server.server_state.connections
         await eventually(lambda: any(each.is_full for each in connections))
         for _ in range(2_000):

@@ -10,7 +10,7 @@ from keeping_engine import KeepingEngine, keeping
 from proxy_harness import CHAT, eventually, in_process, leap, on_socket, value
 
 from router.access.keys import hash_key
-from router.config_queue import QueueConfig
+from router.config.queue import QueueConfig
 
 KEYS = {name: f"{name}-{'k' * 40}" for name in ("a", "b", "fast", "ops")}
 QUEUE = {"max_waiting": 8, "requests_per_rank": 1}
