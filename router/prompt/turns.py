@@ -155,7 +155,8 @@ def _name_setting(request: PromptInput) -> bytes:
     options = json.dumps(request.template_options, sort_keys=True, default=str).encode()
     # Tenants have salts: how long a prompt takes here must not tell one what another one sent.
     salt = request.cache_salt if isinstance(request.cache_salt, str) else ""
-    return xxhash.xxh3_128_digest(tools) + options + salt.encode("utf-8", "surrogatepass")
+    made = b"\1" if request.has_made_calls else b"\0"
+    return xxhash.xxh3_128_digest(tools) + options + made + salt.encode("utf-8", "surrogatepass")
 
 
 def _name_options(options: Mapping[str, Any], form: EngineForm) -> str:
