@@ -17,7 +17,7 @@ import msgspec
 
 from prefix_index import BlockChain
 from router.prompt.conversations import ConversationStore, TokenRun
-from router.prompt.engine_form import DEFAULT_FORM, ContinueForm, EngineForm
+from router.prompt.engine_form import DEFAULT_FORM, CallForm, ContinueForm, EngineForm
 from router.prompt.files import identify
 from router.prompt.media import MARKS, find_known_text, has_media, hash_with_media, mark_media, read_media, shape_media
 from router.prompt.request import (
@@ -69,6 +69,8 @@ class Prompter:
         #: Whether its template ran into a limit, so that it is better not rendered on the event loop.
         self.is_costly = False
         self._form = DEFAULT_FORM
+        #: The same for messages whose tool calls are the engine's own.
+        self._made_form = DEFAULT_FORM
         #: Whether a parity probe found the form; until then it is the usual one.
         self.is_settled = False
         self._opaque_fields = OPAQUE_FIELDS
@@ -96,6 +98,7 @@ class Prompter:
     def form(self, form: EngineForm) -> None:
         if form != self._form:
             self._form = form
+            self._made_form = msgspec.structs.replace(form, calls=CallForm.SENT)
             self.conversations.clear()
 
     def settle(self, form: EngineForm, *, opaque_fields: frozenset[str]) -> None:
@@ -147,7 +150,8 @@ class Prompter:
             return self._prepare_completion(request, salt or None)
         lookup = foresight.lookup
         if lookup is not None and lookup.turn is not None:
-            run = self._turns.go_on(lookup.turn, lookup.messages, request, self._form, checks=foresight.checks)
+            form = self._find_form(request)
+            run = self._turns.go_on(lookup.turn, lookup.messages, request, form, checks=foresight.checks)
             if run is not None:
                 return Prompt(run=run, cache_salt=salt or None)
         return self._prepare_chat(request, salt or None, lookup)
@@ -187,7 +191,10 @@ class Prompter:
             return Unrenderable("shape")
         if any(has_media(message.get("content")) for message in messages):
             return Unrenderable("multimodal")
-        return self._render(messages, request, form or self._form)
+        return self._render(messages, request, form or self._find_form(request))
+
+    def _find_form(self, request: PromptInput) -> EngineForm:
+        return self._made_form if request.has_made_calls else self._form
 
     def _refuse(self, request: PromptInput) -> Unrenderable | None:
         """Why nothing is known of the prompt, told by its fields alone."""
@@ -215,14 +222,15 @@ class Prompter:
             return Unrenderable("shape")
         if any(has_media(message.get("content")) for message in messages):
             return self._prepare_start(messages, request, salt)
-        text = self._render(messages, request, self._form)
+        form = self._find_form(request)
+        text = self._render(messages, request, form)
         if isinstance(text, Unrenderable):
             return text
         if request.add_special_tokens is True or request.continues:
             ids = self._encode(text, add_special_tokens=request.add_special_tokens is True)
             return ids if isinstance(ids, Unrenderable) else Prompt(run=TokenRun(ids), cache_salt=salt)
         try:
-            return Prompt(run=self._turns.start(text, messages, request, self._form, lookup), cache_salt=salt)
+            return Prompt(run=self._turns.start(text, messages, request, form, lookup), cache_salt=salt)
         except ValueError:
             return Unrenderable("shape")
 
@@ -246,10 +254,11 @@ class Prompter:
         self, messages: Sequence[Mapping[str, Any]], request: PromptInput
     ) -> list[str | Unrenderable]:
         """The chat with each of `MARKS` for its media, then as it is where its template takes the items."""
-        shown = self._render(shape_media(messages), request, self._form)
+        form = self._find_form(request)
+        shown = self._render(shape_media(messages), request, form)
         takes_items = self.template is not None and self.template.takes_parts and isinstance(shown, str)
         marked = [mark_media(messages, mark, takes_parts=takes_items) for mark in MARKS]
-        return [*(self._render(each, request, self._form) for each in marked), *([shown] if takes_items else [])]
+        return [*(self._render(each, request, form) for each in marked), *([shown] if takes_items else [])]
 
     def _find_settled(self, start: str, whole: str) -> str:
         """The part of a prompt's start whose ids do not depend on what follows it in the whole."""

@@ -193,11 +193,12 @@ def _name_setting(request: PromptInput) -> bytes:
     # Tenants have salts: how long a prompt takes here must not tell one what another one sent.
     salt = request.cache_salt if isinstance(request.cache_salt, str) else ""
     tools = request.tools_json if request.tools_json is not None else request.tools
-    if tools is None and not request.template_options and not salt:
+    if tools is None and not (request.template_options or salt or request.has_made_calls):
         return b""
     tools_json: Json = request.tools_json if request.tools_json is not None else msgspec.json.encode(request.tools)
     options = json.dumps(request.template_options, sort_keys=True, default=str).encode()
-    return xxhash.xxh3_128_digest(tools_json) + options + salt.encode("utf-8", "surrogatepass")
+    made = b"\1" if request.has_made_calls else b"\0"
+    return xxhash.xxh3_128_digest(tools_json) + options + made + salt.encode("utf-8", "surrogatepass")
 
 
 def _name_options(options: Mapping[str, Any]) -> str:

@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from engine_shim.engine.tokenizer import TOY_FOLDER, Tokenizer
-from router.config import PolicyName
+from router.config.policy import PolicyName
 from simulator.demo import flags
 from simulator.demo.agreement import NOISE_RATIO
 from simulator.demo.check import NotAlikeError, OrderCheck

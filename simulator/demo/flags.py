@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from router.config import PolicyName
+from router.config.policy import PolicyName
 from simulator.demo.plan import ForwardName
 
 Trace = Annotated[Path | None, typer.Option(help="Weka, LMCache or tau-bench file, .jsonl or .jsonl.xz.")]
