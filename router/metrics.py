@@ -85,7 +85,6 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
     skipped: Mapping[str, int]
     gaps: int
     replays: int
-    #: Replays that came to nothing.
     failed_replays: int
     resets: int
     #: Times that events were lost for good.
