@@ -8,13 +8,12 @@ from pathlib import Path
 
 import httpx
 import pytest
-from engine_process import engine_processes
+from engine_process import engine_processes, read_all_events
 from proxy_harness import eventually, in_process, value
 
 from router.control.parity import BATTERY
 from router.prompt import Prompter, PromptInput
 from router.prompt.engine_form import ArgumentForm, EngineForm
-from simulator.demo.scrape import MetricsPage
 from tests.waiting import PATIENCE_S
 
 pytest.importorskip("engine_shim.engine.command", reason="needs the engine package")
@@ -69,27 +68,11 @@ def predictions(router):
 async def talk_and_be_exact(client, engines, rng, session):
     """Six turns, each predicted once all events of those before were read: however late, nothing differs then."""
     counts = {}
-    await talk(client, rng, session, 6, counts, settle=lambda: read_all_events(client, engines))
+    await talk(client, rng, session, 6, counts, settle=lambda: read_all_events(client.router, engines))
     assert counts == {200: 6}
     decisions = client.router.placer.decisions
     await eventually(lambda: all(record.accuracy for record in decisions.find_latest(6)))
     assert [record.accuracy for record in decisions.find_latest(6)] == ["exact"] * 6
-
-
-async def read_all_events(client, engines):
-    """Wait until the router has read all that the engines published."""
-    told = {}
-    async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as http:
-        for place, engine in enumerate(engines):
-            page = MetricsPage((await http.get(f"{engine.url}/metrics")).text)
-            for labels, count in page.samples("dovecote_engine_kv_event_batches_total"):
-                told[f"w{place}", int(labels["dp_rank"])] = int(count)
-
-    def count_read():
-        newest = {view.target: view.last_seq for view in client.router.events.to_views()}
-        return {(target.worker, target.dp_rank): 0 if seq is None else seq + 1 for target, seq in newest.items()}
-
-    await eventually(lambda: count_read() == told)
 
 
 async def wait_for_trust(client):
