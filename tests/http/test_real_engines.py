@@ -15,6 +15,7 @@ from router.control.parity import BATTERY
 from router.prompt import Prompter, PromptInput
 from router.prompt.engine_form import ArgumentForm, EngineForm
 from router.proxy.prediction import EVENT_DELAY_S
+from tests.waiting import PATIENCE_S
 
 pytest.importorskip("engine_shim.engine.command", reason="needs the engine package")
 
@@ -87,7 +88,7 @@ async def test_ids_equal_the_engines_own_and_predictions_hold_through_a_restart(
 
 async def check_parity(url):
     """The router makes the ids that the engine makes."""
-    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE_S) as client:
         info = (await client.get("/server_info")).json()
         prompter = Prompter.load(Path(info["tokenizer_path"]))
         prompter.form = EngineForm(arguments=ArgumentForm.TEXT)
