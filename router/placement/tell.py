@@ -17,8 +17,8 @@ def tell_choice(
 ) -> Decision:
     """The decision for a request that was placed; `home` is its session's, whether it counts or not."""
     arrival = eligible.arrival
-    query, choice, view = question.query, answer.choice, answer.view
-    reused = view if answer.prefill is None else answer.prefill
+    query, choice = question.query, answer.choice
+    reused = answer.seat if answer.prefill is None else answer.prefill
     cached_tokens, eligible_count = reused.overlap_tokens, question.eligible_count
     if not cached_tokens and eligible.withheld:
         cached_tokens = bound_overlap(
