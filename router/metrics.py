@@ -85,6 +85,7 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
     skipped: Mapping[str, int]
     gaps: int
     replays: int
+    failed_replays: int
     resets: int
     #: Times that events were lost for good.
     losses: int
@@ -99,6 +100,8 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
     unknown_removals: int = 0
     #: How long messages have been waiting to be read; 0 where none waits.
     lag_s: float = 0.0
+    #: Since the last batch was taken in; None before the first.
+    last_batch_age_s: float | None = None
 
 
 class RankMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -296,6 +299,7 @@ class _StreamCollector(Collector):
             ("event_batches", "Event batches taken in.", "batches"),
             ("event_gaps", "Gaps in the numbers of event batches.", "gaps"),
             ("event_replays", "Replays asked of engines.", "replays"),
+            ("event_replays_failed", "Replays that came to nothing.", "failed_replays"),
             ("event_resets", "Streams begun again: restarted engine, lost connection.", "resets"),
             ("event_losses", "Times that events were lost for good, so that credit is a lower bound.", "losses"),
             ("snapshots_asked", "Snapshots asked of sidecars.", "snapshots_asked"),

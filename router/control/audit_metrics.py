@@ -73,13 +73,17 @@ def _tell_classes(audit: Audit) -> Iterator[Metric]:
     seconds = CounterMetricFamily(
         PREFIX + "audited_ttft_seconds", "Times to first token of classed responses.", labels=("accuracy", "side")
     )
+    timed = CounterMetricFamily(
+        PREFIX + "audited_first_tokens", "Classed responses whose first token was seen.", labels=("accuracy",)
+    )
     for accuracy, sums in audit.classes.items():
         tokens.add_metric((accuracy.value, "predicted"), sums.predicted_tokens)
         tokens.add_metric((accuracy.value, "actual"), sums.actual_tokens)
         errors.add_metric((accuracy.value,), sums.error_tokens)
         seconds.add_metric((accuracy.value, "predicted"), sums.predicted_ttft_s)
         seconds.add_metric((accuracy.value, "actual"), sums.actual_ttft_s)
-    yield from (tokens, errors, seconds)
+        timed.add_metric((accuracy.value,), sums.timed_responses)
+    yield from (tokens, errors, seconds, timed)
 
 
 def _tell_shadow(audit: Audit) -> Iterator[Metric]:

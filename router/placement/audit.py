@@ -42,7 +42,7 @@ class ClassSums(msgspec.Struct):
     actual_tokens: int = 0
     #: Absolute differences, summed.
     error_tokens: int = 0
-    #: Only of responses whose first token was seen, as are the next two.
+    #: Those whose first token was seen, and sums of theirs.
     timed_responses: int = 0
     predicted_ttft_s: float = 0.0
     actual_ttft_s: float = 0.0

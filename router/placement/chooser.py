@@ -23,7 +23,7 @@ from wire.ids import Target
 MAX_CHARGE_S = 86_400.0
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy chose."""
 
     choice: Choice
@@ -58,7 +58,7 @@ class Chooser:
         self._reuse = ReuseTerm(policy.coefficients)
         self._admission = AdmissionTerm(policy.coefficients)
 
-    def answer(self, question: Question) -> Answer:
+    def select(self, question: Question) -> Selection:
         """The policy's choice; never raises, there is at least one rank."""
         if self._pricing is None:
             return self._ask(question)
@@ -69,9 +69,9 @@ class Chooser:
         if priced is None:
             return self._ask(question)
         choice, seat = priced
-        return Answer(choice=choice, seat=seat or self.sit(question.query, self.view(question, choice.target)))
+        return Selection(choice=choice, seat=seat or self.sit(question.query, self.view(question, choice.target)))
 
-    def _ask(self, question: Question) -> Answer:
+    def _ask(self, question: Question) -> Selection:
         """The policy's choice, shown a view of every rank that may be chosen."""
         views = self._find_views(question)
         try:
@@ -82,7 +82,7 @@ class Chooser:
         if view is None:
             failure = f"it chose {choice.target}, which cannot be chosen"[:200]
             return self._overrule(question.query, views, failure)
-        return Answer(choice=choice, seat=self.sit(question.query, view))
+        return Selection(choice=choice, seat=self.sit(question.query, view))
 
     def _find_views(self, question: Question) -> list[RankView]:
         return [self.view(question, target) for target in question.find_eligible()]
@@ -91,12 +91,12 @@ class Chooser:
         """A rank as the policy sees it."""
         return question.view(self._standings, target)
 
-    def _overrule(self, query: PlacementQuery, views: Sequence[RankView], failure: str) -> Answer:
+    def _overrule(self, query: PlacementQuery, views: Sequence[RankView], failure: str) -> Selection:
         choice = self._fallback.choose(query, views, self._seed)
         reason = f"policy {self.policy.name} failed ({failure}) and was overruled; {choice.reason}"
         view = next(each for each in views if each.target == choice.target)
         seat = self.sit(query, view)
-        return Answer(choice=msgspec.structs.replace(choice, reason=reason), seat=seat, failure=failure)
+        return Selection(choice=msgspec.structs.replace(choice, reason=reason), seat=seat, failure=failure)
 
     def sit(self, query: PlacementQuery, view: RankView) -> Seat:
         """What a request meets on a rank."""

@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.fleet.pace import WorkerPaces
 from router.fleet.tiers import ReuseOption
 from router.fleet.view import Rank

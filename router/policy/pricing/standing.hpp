@@ -23,7 +23,7 @@ struct Sources {
   double now_s;
 };
 
-//: What is taken as given where nothing was measured: of `router.config_policy.Coefficients`.
+//: What is taken as given where nothing was measured: of `router.config.policy.Coefficients`.
 struct Givens {
   explicit Givens(nb::handle coefficients);
   Count foreign_request_tokens;

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from router.config_policy import Coefficients, PolicyWeights
+from router.config.policy import Coefficients, PolicyWeights
 from router.fleet.ages import BINS
 from router.fleet.load import OwnLoad, ReportedLoad
 from router.fleet.pace import WorkerPaces, WorkerRatios
