@@ -11,14 +11,14 @@ from functools import cache
 
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from prefix_index.trust import Trust
 from router.collector import PauseLog
 from router.fleet.agreement import Disagreement
-from router.placement.audit import Histogram as Sums
-from router.tally import Count, Counter, Histogram, accumulate
+from router.histogram import Histogram
+from router.tally import Count, Counter, make_histogram, to_family
 from wire.ids import Target, WorkerId
 
 PREFIX = "dovecote_router_"
@@ -238,7 +238,7 @@ class RouterMetrics:
         return counter
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(PREFIX + name, text, buckets, self.registry)
+        return make_histogram(PREFIX + name, text, buckets, self.registry)
 
     def watch_streams(self, read: Callable[[], Iterable[StreamView]]) -> None:
         """Show the event streams; `read` is called at each scrape."""
@@ -274,19 +274,13 @@ def rank_labels(target: Target) -> tuple[str, str]:
     return target.worker, str(target.dp_rank)
 
 
-def histogram_family(name: str, text: str, histogram: Sums) -> Metric:
-    """What was summed up elsewhere, to be shown."""
-    buckets = accumulate(histogram.bounds, histogram.counts)
-    return HistogramMetricFamily(PREFIX + name, text, buckets=buckets, sum_value=histogram.sum)
-
-
 class _PauseCollector(Collector):
     def __init__(self, pauses: PauseLog) -> None:
         self._pauses = pauses
 
     def collect(self) -> Iterator[Metric]:
         text = "How long the interpreter's collector of garbage stopped everything."
-        yield histogram_family("collector_pause_seconds", text, self._pauses.pauses_s)
+        yield to_family(PREFIX + "collector_pause_seconds", text, self._pauses.pauses_s)
 
 
 class _StreamCollector(Collector):

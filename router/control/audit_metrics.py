@@ -10,9 +10,10 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from router.control.watched_file import ReloadCounts
-from router.metrics import PREFIX, histogram_family
+from router.metrics import PREFIX
 from router.placement.audit import Audit
 from router.placement.placer import Placer
+from router.tally import to_family
 
 
 class AuditCollector(Collector):
@@ -33,9 +34,9 @@ class AuditCollector(Collector):
         """See prometheus_client."""
         audit = self._placer.decisions.audit
         yield from _tell_classes(audit)
-        yield histogram_family("ttft_ratio", "Actual over predicted time to first token.", audit.ttft_ratio)
-        yield histogram_family(
-            "regret_seconds",
+        yield to_family(PREFIX + "ttft_ratio", "Actual over predicted time to first token.", audit.ttft_ratio)
+        yield to_family(
+            PREFIX + "regret_seconds",
             "Seconds by which another rank was cheaper, once the real reuse was known.",
             audit.regret_s,
         )
@@ -93,8 +94,8 @@ def _tell_shadow(audit: Audit) -> Iterator[Metric]:
     for result in ("agreed", "differed", "failed", "skipped"):
         choices.add_metric((result,), getattr(audit.shadow, result))
     yield choices
-    yield histogram_family(
-        "shadow_excess_seconds",
+    yield to_family(
+        PREFIX + "shadow_excess_seconds",
         "Seconds that the second policy's choice costs more by the acting policy's figures.",
         audit.shadow_excess_s,
     )
