@@ -244,6 +244,20 @@ PYTHON = (
         PROMPTS,
     ),
     Mutation(
+        "tools make no chat longer",
+        "router/prompt/turns.py",
+        "len(messages) + (0 if tools is None else len(tools))",
+        "len(messages)",
+        PROMPTS,
+    ),
+    Mutation(
+        "a short chat of many messages is rendered anew",
+        "router/prompt/turns.py",
+        "size_bytes <= FEW_BYTES and len(find_roles(messages, FEW_MESSAGES + 1)) <= FEW_MESSAGES",
+        "size_bytes <= FEW_BYTES",
+        PROMPTS,
+    ),
+    Mutation(
         "an end that goes takes its length with it",
         "router/prompt/prefixes.py",
         "        if left:\n            self._counts[length] = left\n        else:\n",
@@ -278,13 +292,15 @@ SCAN_TESTS = ("tests/router/prompt/test_native_text.py",)
 NATIVE_CODE = (
     Mutation("native: half a surrogate pair is text", SCAN, "second <= 0xDFFF;", "second <= 0xFFFF;", SCAN_TESTS),
     Mutation(
-        "native: an escaped character is looked at itself",
+        "native: an escaped quote ends its string",
         SCAN,
-        "mask &= ~(3u << place);",
-        "mask &= ~(1u << place);",
+        "(mask_of(quotes) & ~escaped)",
+        "mask_of(quotes)",
         SCAN_TESTS,
     ),
-    Mutation("native: any character may be escaped", SCAN, "return c == 'n' ||", "return c != 'u' ||", SCAN_TESTS),
+    Mutation("native: any character may be escaped", SCAN, " | (wrong >> 1);", ";", SCAN_TESTS),
+    Mutation("native: a row of backslashes begins anywhere", SCAN, "0x55555555u", "0xAAAAAAAAu", SCAN_TESTS),
+    Mutation("native: every backslash of a row escapes", SCAN, "(odd_begins + escaping)", "odd_begins", SCAN_TESTS),
     Mutation("native: a surrogate is UTF-8", SCAN, "(c == 0xED && next > 0x9F) || ", "", SCAN_TESTS),
     Mutation(
         "native: longer forms of one byte are text",
