@@ -38,15 +38,21 @@ class Pace:
         self._log_ratio = 0.0
         #: Measured over predicted seconds.
         self.ratio = 1.0
-        #: Measurements taken in.
-        self.measurements = 0
+        #: Measurements taken in, each by its share.
+        self.measurements = 0.0
 
-    def record(self, *, predicted_s: float, measured_s: float) -> None:
-        """Takes one measurement in. `predicted_s` is without the ratio; either at or below zero is passed over."""
+    def record(self, *, predicted_s: float, measured_s: float, share: float = 1.0) -> None:
+        """Takes one measurement in; what is no time is passed over.
+
+        Args:
+            predicted_s: Predicted seconds, without the ratio.
+            measured_s: Seconds it took.
+            share: Part of what was measured that is prefill, 0..1: by so much it counts.
+        """
         if not (0 < predicted_s < math.inf and 0 < measured_s < math.inf):
             return
-        self.measurements += 1
-        weight = max(SLOWEST_LEARNING_RATIO, 1.0 / (1.0 + self.measurements))
+        self.measurements += share
+        weight = share * max(SLOWEST_LEARNING_RATIO, 1.0 / (1.0 + self.measurements))
         step = math.log(measured_s) - math.log(predicted_s) - self._log_ratio
         bound = MAX_LOG_STEP if self.measurements > 4 else MAX_LOG_RATIO
         moved = self._log_ratio + weight * min(max(step, -bound), bound)
@@ -115,24 +121,25 @@ class StepPace:
         """Seconds of a step for which the coefficients say so much."""
         return self.ratio * (base_s + self.context_ratio * context_s)
 
-    def record(self, *, base_s: float, context_s: float, measured_s: float) -> None:
-        """Takes the mean step of one answer in; what is no time is passed over.
+    def record(self, *, base_s: float, context_s: float, measured_s: float, share: float = 1.0) -> None:
+        """Takes the mean step of one answer in, or the steps of some time; what is no time is passed over.
 
         Args:
             base_s: Predicted seconds of a step without any context, without any ratio.
             context_s: Predicted seconds that its context adds.
             measured_s: Seconds it took.
+            share: Part of what was measured that is steps, 0..1: by so much it counts.
         """
         predicted_s = base_s + context_s
         if not (base_s >= 0 and context_s >= 0 and 0 < predicted_s < math.inf and 0 < measured_s < math.inf):
             return
-        x, kept = context_s / predicted_s, 1.0 - 1.0 / self.MEMORY
+        x, kept = context_s / predicted_s, 1.0 - share / self.MEMORY
         usual = math.log(self.ratio * (1.0 - x + self.context_ratio * x))
         bound = MAX_LOG_STEP if self._weight > 4 else 2 * MAX_LOG_RATIO
         y = math.exp(usual + min(max(math.log(measured_s) - math.log(predicted_s) - usual, -bound), bound))
-        self._weight = kept * self._weight + 1.0
-        self._x, self._y = kept * self._x + x, kept * self._y + y
-        self._xx, self._xy = kept * self._xx + x * x, kept * self._xy + x * y
+        self._weight = kept * self._weight + share
+        self._x, self._y = kept * self._x + share * x, kept * self._y + share * y
+        self._xx, self._xy = kept * self._xx + share * x * x, kept * self._xy + share * x * y
         self._fit()
 
     def _fit(self) -> None:
@@ -167,11 +174,10 @@ class _Offset:
         self._weight = 0.0
         self._at_s = -math.inf
 
-    def record(self, log_offset: float, now_s: float) -> None:
-        weight = self.find_weight(now_s) + 1.0
-        share = max(1.0 / weight, SLOWEST_LEARNING_RATIO)
+    def record(self, log_offset: float, now_s: float, share: float) -> None:
+        weight = self.find_weight(now_s) + share
         step = min(max(log_offset - self._log_offset, -MAX_LOG_STEP), MAX_LOG_STEP)
-        moved = self._log_offset + share * step
+        moved = self._log_offset + max(share / weight, share * SLOWEST_LEARNING_RATIO) * step
         self._log_offset = min(max(moved, -MAX_LOG_RATIO), MAX_LOG_RATIO)
         self._weight, self._at_s = weight, max(now_s, self._at_s)
 
@@ -210,13 +216,17 @@ class WorkerPaces:
         }
         return True
 
-    def record_prefill(self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float) -> None:
-        """A prefill took so long, with so much predicted at the fleet's pace."""
-        _record(self._prefill, worker, predicted_s, measured_s, now_s)
+    def record_prefill(
+        self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float, share: float = 1.0
+    ) -> None:
+        """A prefill took so long, with so much predicted at the fleet's pace; `share` as in `Pace.record`."""
+        _record(self._prefill, worker, predicted_s, measured_s, now_s, share)
 
-    def record_decode(self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float) -> None:
+    def record_decode(
+        self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float, share: float = 1.0
+    ) -> None:
         """The same for the time between tokens."""
-        _record(self._decode, worker, predicted_s, measured_s, now_s)
+        _record(self._decode, worker, predicted_s, measured_s, now_s, share)
 
     def refresh(self, now_s: float) -> list[WorkerId]:
         """Brings the ratios up to date; returns the workers whose changed."""
@@ -246,7 +256,12 @@ class WorkerPaces:
 
 
 def _record(
-    offsets: dict[WorkerId, _Offset], worker: WorkerId, predicted_s: float, measured_s: float, now_s: float
+    offsets: dict[WorkerId, _Offset],
+    worker: WorkerId,
+    predicted_s: float,
+    measured_s: float,
+    now_s: float,
+    share: float,
 ) -> None:
     if 0 < predicted_s < math.inf and 0 < measured_s < math.inf:
-        offsets.setdefault(worker, _Offset()).record(math.log(measured_s) - math.log(predicted_s), now_s)
+        offsets.setdefault(worker, _Offset()).record(math.log(measured_s) - math.log(predicted_s), now_s, share)

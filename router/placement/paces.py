@@ -7,11 +7,14 @@ from router.fleet.pace import AttentionPace, Pace, StepPace, WorkerPaces
 from router.placement.reservation import Reservation, StepParts
 from router.policy.prefill import prefill_s
 from router.policy.steps import attended_s
+from wire.ids import WorkerId
 
 #: Fewer uncached tokens than this are over too quickly to tell the speed of prefill from fixed costs.
 MIN_MEASURED_TOKENS = 256
 #: Fewer tokens of output than this tell nothing of the time between them.
 MIN_MEASURED_OUTPUT = 16
+#: What is a smaller part of a span than this is not to be learned from it.
+MIN_SHARE = 0.05
 
 
 class Paces(msgspec.Struct):
@@ -42,6 +45,63 @@ def record_prefill(
     paces.workers.record_prefill(
         running.target.worker, predicted_s=predicted_s * paces.prefill.ratio, measured_s=ttft_s, now_s=now_s
     )
+
+
+class Work(msgspec.Struct, frozen=True):
+    """What a rank did in a span of time, in seconds that the coefficients predict, without any measured ratio."""
+
+    #: Of prefill; with the ratio of attention in it.
+    prefill_s: float
+    #: Of all steps that gave tokens.
+    steps: StepParts
+
+
+def record_work(
+    paces: Paces, worker: WorkerId, *, least: Work, most: Work | None, measured_s: float, now_s: float
+) -> None:
+    """A rank did some work in a span of time: learns from it where the bounds of that work contradict what is known.
+
+    Prefill and steps are both taken to be off by as much as the whole is, and each counts by its share of the whole:
+    spans in which these shares differ tell the two apart.
+
+    Args:
+        paces: What is learned.
+        worker: Whose rank it is.
+        least: What was done at least.
+        most: What was done at most; None where that is not known.
+        measured_s: Length of the span.
+        now_s: When it ended.
+    """
+    if _predict_s(paces, worker, least) > measured_s:
+        _record_parts(paces, worker, least, measured_s, now_s)
+    elif most is not None and _predict_s(paces, worker, most) < measured_s:
+        _record_parts(paces, worker, most, measured_s, now_s)
+
+
+def _predict_s(paces: Paces, worker: WorkerId, work: Work) -> float:
+    ratios = paces.workers.find(worker)
+    steps_s = paces.decode.predict_s(work.steps.base_s, work.steps.context_s)
+    return ratios.prefill * paces.prefill.ratio * work.prefill_s + ratios.decode * steps_s
+
+
+def _record_parts(paces: Paces, worker: WorkerId, work: Work, measured_s: float, now_s: float) -> None:
+    ratios, steps = paces.workers.find(worker), work.steps
+    prefill_s = paces.prefill.ratio * work.prefill_s
+    decode_s = paces.decode.predict_s(steps.base_s, steps.context_s)
+    whole_s = ratios.prefill * prefill_s + ratios.decode * decode_s
+    if whole_s <= 0 or measured_s <= 0:
+        return
+    ratio, share = measured_s / whole_s, ratios.prefill * prefill_s / whole_s
+    if share >= MIN_SHARE:
+        taken_s = ratio * ratios.prefill * prefill_s
+        paces.prefill.record(predicted_s=work.prefill_s, measured_s=taken_s, share=share)
+        paces.workers.record_prefill(worker, predicted_s=prefill_s, measured_s=taken_s, now_s=now_s, share=share)
+    if 1.0 - share >= MIN_SHARE:
+        taken_s = ratio * ratios.decode * decode_s
+        paces.decode.record(base_s=steps.base_s, context_s=steps.context_s, measured_s=taken_s, share=1.0 - share)
+        paces.workers.record_decode(
+            worker, predicted_s=decode_s, measured_s=taken_s, now_s=now_s, share=1.0 - share
+        )
 
 
 def predict_step(requests: int, context_tokens: int, capacity_tokens: int | None, costs: Coefficients) -> StepParts:
