@@ -170,7 +170,7 @@ def uvicorn_config(router: Router, log_level: str, tls: ssl.SSLContext | None = 
     """How the router is served."""
     config = uvicorn.Config(
         router,
-        http=make_door_class(router.find_answer),
+        http=make_door_class(router.find_endpoint),
         lifespan="on",
         access_log=False,
         log_config=None,
