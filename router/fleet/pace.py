@@ -21,6 +21,8 @@ LEAST_RATIO = math.exp(-MAX_LOG_RATIO)
 MAX_LOG_STEP = 1.0
 #: Weight of a measurement once many were seen.
 SLOWEST_LEARNING_RATIO = 0.05
+#: Measurements that are taken as they come; those after them move a pace within `MAX_LOG_STEP`.
+FIRST_MEASUREMENTS = 4
 #: Measurements after which a worker's own ratio counts as much as the fleet's.
 PRIOR_MEASUREMENTS = 16.0
 #: Seconds in which a worker's measurements lose all but 1/e of their weight.
@@ -41,23 +43,38 @@ class Pace:
         #: Measurements taken in, each by its share.
         self.measurements = 0.0
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has its first measurements, so that one alone moves it little."""
+        return self.measurements > FIRST_MEASUREMENTS
+
     def record(self, *, predicted_s: float, measured_s: float, share: float = 1.0) -> None:
         """Takes one measurement in; what is no time is passed over.
 
         Args:
             predicted_s: Predicted seconds, without the ratio.
             measured_s: Seconds it took.
-            share: Part of what was measured that is prefill, 0..1: by so much it counts.
+            share: Part of what was measured that is prefill, 0..1: by so much it counts, but for the first ones.
         """
         if not (0 < predicted_s < math.inf and 0 < measured_s < math.inf):
             return
-        self.measurements += share
-        weight = share * max(SLOWEST_LEARNING_RATIO, 1.0 / (1.0 + self.measurements))
+        counts = _find_weight(share, self.measurements)
+        self.measurements += counts
+        weight = counts * max(SLOWEST_LEARNING_RATIO, 1.0 / (1.0 + self.measurements))
         step = math.log(measured_s) - math.log(predicted_s) - self._log_ratio
-        bound = MAX_LOG_STEP if self.measurements > 4 else MAX_LOG_RATIO
+        bound = MAX_LOG_STEP if self.is_settled else MAX_LOG_RATIO
         moved = self._log_ratio + weight * min(max(step, -bound), bound)
         self._log_ratio = min(max(moved, -MAX_LOG_RATIO), MAX_LOG_RATIO)
         self.ratio = math.exp(self._log_ratio)
+
+
+def _find_weight(share: float, known: float) -> float:
+    """What a measurement counts of which a pace is only a share.
+
+    An engine that is twice as fast at the one is most likely so at the other too: as long as next to nothing is known,
+    the whole stands for each of its parts.
+    """
+    return max(share, 1.0 / (1.0 + known))
 
 
 class AttentionPace:
@@ -117,6 +134,11 @@ class StepPace:
         #: The same of what the context adds, relative to the other.
         self.context_ratio = 1.0
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has its first measurements, so that one alone moves it little."""
+        return self._weight > FIRST_MEASUREMENTS
+
     def predict_s(self, base_s: float, context_s: float) -> float:
         """Seconds of a step for which the coefficients say so much."""
         return self.ratio * (base_s + self.context_ratio * context_s)
@@ -128,18 +150,19 @@ class StepPace:
             base_s: Predicted seconds of a step without any context, without any ratio.
             context_s: Predicted seconds that its context adds.
             measured_s: Seconds it took.
-            share: Part of what was measured that is steps, 0..1: by so much it counts.
+            share: Part of what was measured that is steps, 0..1: by so much it counts, but for the first ones.
         """
         predicted_s = base_s + context_s
         if not (base_s >= 0 and context_s >= 0 and 0 < predicted_s < math.inf and 0 < measured_s < math.inf):
             return
-        x, kept = context_s / predicted_s, 1.0 - share / self.MEMORY
+        counts = _find_weight(share, self._weight)
+        x, kept = context_s / predicted_s, 1.0 - counts / self.MEMORY
         usual = math.log(self.ratio * (1.0 - x + self.context_ratio * x))
-        bound = MAX_LOG_STEP if self._weight > 4 else 2 * MAX_LOG_RATIO
+        bound = MAX_LOG_STEP if self.is_settled else 2 * MAX_LOG_RATIO
         y = math.exp(usual + min(max(math.log(measured_s) - math.log(predicted_s) - usual, -bound), bound))
-        self._weight = kept * self._weight + share
-        self._x, self._y = kept * self._x + share * x, kept * self._y + share * y
-        self._xx, self._xy = kept * self._xx + share * x * x, kept * self._xy + share * x * y
+        self._weight = kept * self._weight + counts
+        self._x, self._y = kept * self._x + counts * x, kept * self._y + counts * y
+        self._xx, self._xy = kept * self._xx + counts * x * x, kept * self._xy + counts * x * y
         self._fit()
 
     def _fit(self) -> None:
@@ -220,13 +243,13 @@ class WorkerPaces:
         self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float, share: float = 1.0
     ) -> None:
         """A prefill took so long, with so much predicted at the fleet's pace; `share` as in `Pace.record`."""
-        _record(self._prefill, worker, predicted_s, measured_s, now_s, share)
+        _record(self._prefill, worker, _compare(measured_s, predicted_s), now_s, share)
 
     def record_decode(
         self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float, share: float = 1.0
     ) -> None:
         """The same for the time between tokens."""
-        _record(self._decode, worker, predicted_s, measured_s, now_s, share)
+        _record(self._decode, worker, _compare(measured_s, predicted_s), now_s, share)
 
     def refresh(self, now_s: float) -> list[WorkerId]:
         """Brings the ratios up to date; returns the workers whose changed."""
@@ -256,12 +279,13 @@ class WorkerPaces:
 
 
 def _record(
-    offsets: dict[WorkerId, _Offset],
-    worker: WorkerId,
-    predicted_s: float,
-    measured_s: float,
-    now_s: float,
-    share: float,
+    offsets: dict[WorkerId, _Offset], worker: WorkerId, log_offset: float | None, now_s: float, share: float
 ) -> None:
-    if 0 < predicted_s < math.inf and 0 < measured_s < math.inf:
-        offsets.setdefault(worker, _Offset()).record(math.log(measured_s) - math.log(predicted_s), now_s, share)
+    if log_offset is not None:
+        offsets.setdefault(worker, _Offset()).record(log_offset, now_s, share)
+
+
+def _compare(measured_s: float, predicted_s: float) -> float | None:
+    """Logarithm of their ratio; None where either is no time."""
+    are_times = 0 < predicted_s < math.inf and 0 < measured_s < math.inf
+    return math.log(measured_s) - math.log(predicted_s) if are_times else None

@@ -25,6 +25,11 @@ class Paces(msgspec.Struct):
     decode: StepPace = msgspec.field(default_factory=StepPace)
     workers: WorkerPaces = msgspec.field(default_factory=WorkerPaces)
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether one measurement more moves both speeds little."""
+        return self.prefill.is_settled and self.decode.is_settled
+
 
 def record_prefill(
     paces: Paces, running: Reservation, *, cached_tokens: int | None, now_s: float, costs: Coefficients
@@ -52,43 +57,27 @@ class Work(msgspec.Struct, frozen=True):
 
     #: Of prefill; with the ratio of attention in it.
     prefill_s: float
-    #: Of all steps that gave tokens.
-    steps: StepParts
+    #: Of all steps that gave tokens, without their context and of it.
+    base_s: float = 0.0
+    context_s: float = 0.0
 
 
-def record_work(
-    paces: Paces, worker: WorkerId, *, least: Work, most: Work | None, measured_s: float, now_s: float
-) -> None:
-    """A rank did some work in a span of time: learns from it where the bounds of that work contradict what is known.
-
-    Prefill and steps are both taken to be off by as much as the whole is, and each counts by its share of the whole:
-    spans in which these shares differ tell the two apart.
-
-    Args:
-        paces: What is learned.
-        worker: Whose rank it is.
-        least: What was done at least.
-        most: What was done at most; None where that is not known.
-        measured_s: Length of the span.
-        now_s: When it ended.
-    """
-    if _predict_s(paces, worker, least) > measured_s:
-        _record_parts(paces, worker, least, measured_s, now_s)
-    elif most is not None and _predict_s(paces, worker, most) < measured_s:
-        _record_parts(paces, worker, most, measured_s, now_s)
-
-
-def _predict_s(paces: Paces, worker: WorkerId, work: Work) -> float:
+def predict_work_s(paces: Paces, worker: WorkerId, work: Work) -> float:
+    """Seconds that so much work takes on a rank of a worker, with every ratio."""
     ratios = paces.workers.find(worker)
-    steps_s = paces.decode.predict_s(work.steps.base_s, work.steps.context_s)
+    steps_s = paces.decode.predict_s(work.base_s, work.context_s)
     return ratios.prefill * paces.prefill.ratio * work.prefill_s + ratios.decode * steps_s
 
 
-def _record_parts(paces: Paces, worker: WorkerId, work: Work, measured_s: float, now_s: float) -> None:
-    ratios, steps = paces.workers.find(worker), work.steps
-    prefill_s = paces.prefill.ratio * work.prefill_s
-    decode_s = paces.decode.predict_s(steps.base_s, steps.context_s)
-    whole_s = ratios.prefill * prefill_s + ratios.decode * decode_s
+def record_work(paces: Paces, worker: WorkerId, work: Work, *, measured_s: float, now_s: float) -> None:
+    """Some work took so long, or no longer, or at least so long.
+
+    Prefill and steps are both taken to be off by as much as the whole is, and each learns by its share of the whole:
+    spans in which these shares differ tell the two apart.
+    """
+    ratios = paces.workers.find(worker)
+    prefill_s, steps_s = paces.prefill.ratio * work.prefill_s, paces.decode.predict_s(work.base_s, work.context_s)
+    whole_s = ratios.prefill * prefill_s + ratios.decode * steps_s
     if whole_s <= 0 or measured_s <= 0:
         return
     ratio, share = measured_s / whole_s, ratios.prefill * prefill_s / whole_s
@@ -96,12 +85,12 @@ def _record_parts(paces: Paces, worker: WorkerId, work: Work, measured_s: float,
         taken_s = ratio * ratios.prefill * prefill_s
         paces.prefill.record(predicted_s=work.prefill_s, measured_s=taken_s, share=share)
         paces.workers.record_prefill(worker, predicted_s=prefill_s, measured_s=taken_s, now_s=now_s, share=share)
-    if 1.0 - share >= MIN_SHARE:
-        taken_s = ratio * ratios.decode * decode_s
-        paces.decode.record(base_s=steps.base_s, context_s=steps.context_s, measured_s=taken_s, share=1.0 - share)
-        paces.workers.record_decode(
-            worker, predicted_s=decode_s, measured_s=taken_s, now_s=now_s, share=1.0 - share
-        )
+    share = 1.0 - share
+    if share >= MIN_SHARE:
+        taken_s, step_s = ratio * ratios.decode * steps_s, work.base_s + paces.decode.context_ratio * work.context_s
+        # What of it the context adds is not to be told from the prefill: both grow with the prompt.
+        paces.decode.record(base_s=step_s, context_s=0.0, measured_s=taken_s, share=share)
+        paces.workers.record_decode(worker, predicted_s=steps_s, measured_s=taken_s, now_s=now_s, share=share)
 
 
 def predict_step(requests: int, context_tokens: int, capacity_tokens: int | None, costs: Coefficients) -> StepParts:

@@ -18,8 +18,9 @@ only begins or only ends in it.
 import msgspec
 
 from router.config.policy import Coefficients
-from router.placement.paces import MIN_MEASURED_OUTPUT, MIN_MEASURED_TOKENS, Paces, Work, record_work
-from router.placement.reservation import Reservation, StepParts
+from router.fleet.view import Rank
+from router.placement.paces import MIN_MEASURED_OUTPUT, MIN_MEASURED_TOKENS, Paces, Work, predict_work_s, record_work
+from router.placement.reservation import Reservation
 from router.policy.prefill import prefill_s
 from router.policy.steps import attended_s, context_token_s
 from wire.ids import RequestId, Target
@@ -30,66 +31,33 @@ PIECE_TOKENS = 2_048
 WINDOW_TURNS = 8
 
 
-class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known when a rank gives a request's first token, or when the request is over."""
+class GoodEnd(msgspec.Struct, frozen=True):
+    """What a single answer says that came to its end."""
 
-    now_s: float
-    costs: Coefficients
-    #: Size of the rank's KV cache; None while unknown.
-    capacity_tokens: int | None = None
-    #: Others have something there.
-    has_foreign: bool = False
+    output_tokens: int
     #: Prompt tokens that the engine says it reused; None where it does not say.
     cached_tokens: int | None = None
-    #: Tokens of a good answer; None where there is none, or several, or their number is unknown.
-    output_tokens: int | None = None
-    #: When all of an answer was there that was not streamed; None of others.
+    #: When all of it was there, if it was not streamed; None of a stream.
     whole_at_s: float | None = None
-
-
-class _Sums(msgspec.Struct):
-    """Sums over requests."""
-
-    requests: int = 0
-    #: As the coefficients predict it.
-    prefill_s: float = 0.0
-    uncached_tokens: int = 0
-    prompt_tokens: int = 0
-    #: As expected of answers that are not over.
-    output_tokens: int = 0
-
-    def add(self, other: "_Sums", sign: int = 1) -> None:
-        self.requests += sign * other.requests
-        self.prefill_s += sign * other.prefill_s
-        self.uncached_tokens += sign * other.uncached_tokens
-        self.prompt_tokens += sign * other.prompt_tokens
-        self.output_tokens += sign * other.output_tokens
-
-    def minus(self, other: "_Sums") -> "_Sums":
-        return _Sums(
-            self.requests - other.requests,
-            self.prefill_s - other.prefill_s,
-            self.uncached_tokens - other.uncached_tokens,
-            self.prompt_tokens - other.prompt_tokens,
-            self.output_tokens - other.output_tokens,
-        )
-
-
-_NOTHING = _Sums()
 
 
 class _Stay(msgspec.Struct):
     """A request on its rank."""
 
     entry: Reservation
-    #: What it takes, as far as known.
-    own: _Sums
-    #: All that was over when it came.
-    over: _Sums
-    #: Its times tell of its rank: nothing is fetched for it, and it was on no other before.
+    #: Its times tell of its rank.
     is_clean: bool
     #: Others had something there when it came.
     has_foreign: bool
+    #: Its prefill as the coefficients predict it, tokens of it, and of its answer: as far as they are known.
+    prefill_s: float
+    uncached_tokens: int
+    output_tokens: int
+    #: Sums of the rank over what was done when it came.
+    done_requests: int
+    done_prefill_s: float
+    done_prompt_tokens: int
+    done_output_tokens: int
 
 
 class _Window(msgspec.Struct):
@@ -106,41 +74,90 @@ class _Window(msgspec.Struct):
     tokens: int = 0
     attended_tokens: float = 0.0
 
-    def count(self, own: _Sums, costs: Coefficients) -> None:
+    def count(self, stay: _Stay, costs: Coefficients) -> None:
         """A request came and went."""
-        tokens = max(0, own.output_tokens - 1)
+        tokens = stay.output_tokens - 1
         self.requests += 1
-        self.prefill_s += max(0.0, own.prefill_s - costs.prefill_step_s)
-        self.tokens += tokens
-        self.attended_tokens += tokens * (own.prompt_tokens + own.output_tokens / 2)
+        self.prefill_s += max(0.0, stay.prefill_s - costs.prefill_step_s)
+        if tokens > 0:
+            self.tokens += tokens
+            self.attended_tokens += tokens * (stay.entry.prompt_tokens + stay.output_tokens / 2)
 
-    def find_least(self, told: Told) -> Work:
+    def find_least(self, capacity_tokens: int | None, costs: Coefficients) -> Work:
         """What the rank did at least: no step gives more tokens than there were requests."""
-        costs, steps, attended_tokens = told.costs, self.tokens / self.peak, self.attended_tokens
-        if told.capacity_tokens is not None:
-            attended_tokens = min(attended_tokens, steps * told.capacity_tokens)
+        steps, attended_tokens = self.tokens / self.peak, self.attended_tokens
+        if capacity_tokens is not None:
+            attended_tokens = min(attended_tokens, steps * capacity_tokens)
         base_s = steps * costs.decode_step_s + self.tokens * costs.decode_s_per_request
-        context_s = attended_tokens * context_token_s(told.capacity_tokens, costs)
-        return Work(self.prefill_s, StepParts(base_s, context_s))
+        return Work(self.prefill_s, base_s, attended_tokens * context_token_s(capacity_tokens, costs))
 
 
 class _BusyRank:
-    """A rank since it was idle last."""
+    """A rank since it was idle last: who is there, and sums over all that came and over what of it is done."""
 
-    __slots__ = ("came", "over", "stays", "window")
+    __slots__ = (
+        "came_output_tokens",
+        "came_prefill_s",
+        "came_prompt_tokens",
+        "came_requests",
+        "done_output_tokens",
+        "done_prefill_s",
+        "done_prompt_tokens",
+        "done_requests",
+        "stays",
+        "window",
+    )
 
     def __init__(self, now_s: float) -> None:
         self.stays: dict[RequestId, _Stay] = {}
-        self.came = _Sums()
-        self.over = _Sums()
         self.window = _Window(now_s, 0, 0)
+        self.came_requests = self.came_prompt_tokens = self.came_output_tokens = 0
+        self.done_requests = self.done_prompt_tokens = self.done_output_tokens = 0
+        self.came_prefill_s = self.done_prefill_s = 0.0
+
+    def begin(self, entry: Reservation, *, is_clean: bool) -> None:
+        """One more."""
+        stays, computed_s = self.stays, entry.prefill_s / entry.prefill_ratio
+        stays[entry.request_id] = _Stay(
+            entry,
+            is_clean,
+            entry.served_beside > len(stays),
+            computed_s,
+            entry.uncached_tokens,
+            entry.expected_output_tokens,
+            self.done_requests,
+            self.done_prefill_s,
+            self.done_prompt_tokens,
+            self.done_output_tokens,
+        )
+        self.came_requests += 1
+        self.came_prefill_s += computed_s
+        self.came_prompt_tokens += entry.prompt_tokens
+        self.came_output_tokens += entry.expected_output_tokens
+        self.window.peak = max(self.window.peak, len(stays))
+
+    def correct(self, stay: _Stay, computed_s: float, output_tokens: int) -> None:
+        """What one took in the end is known."""
+        self.came_prefill_s += computed_s - stay.prefill_s
+        self.came_output_tokens += output_tokens - stay.output_tokens
+        stay.prefill_s, stay.output_tokens = computed_s, output_tokens
+
+    def end(self, stay: _Stay) -> None:
+        """One is done."""
+        del self.stays[stay.entry.request_id]
+        self.done_requests += 1
+        self.done_prefill_s += stay.prefill_s
+        self.done_prompt_tokens += stay.entry.prompt_tokens
+        self.done_output_tokens += stay.output_tokens
 
 
 class Spans:
     """All ranks that have requests, and what their times teach."""
 
-    def __init__(self, paces: Paces) -> None:
+    def __init__(self, paces: Paces, costs: Coefficients) -> None:
         self._paces = paces
+        #: Of the policy that acts.
+        self.costs = costs
         self._ranks: dict[Target, _BusyRank] = {}
 
     def begin(self, entry: Reservation, *, is_clean: bool) -> None:
@@ -150,111 +167,110 @@ class Spans:
             entry: As it was charged.
             is_clean: Its times tell of its rank: nothing is fetched for it, and it was on no other before.
         """
-        rank = self._ranks.get(entry.target)
-        if rank is None:
-            rank = self._ranks[entry.target] = _BusyRank(entry.reserved_at_s)
-        own = _Sums(
-            1,
-            entry.prefill_s / entry.prefill_ratio,
-            entry.uncached_tokens,
-            entry.prompt_tokens,
-            entry.expected_output_tokens,
-        )
-        has_foreign = entry.served_beside > len(rank.stays)
-        rank.stays[entry.request_id] = _Stay(entry, own, rank.over.minus(_NOTHING), is_clean, has_foreign)
-        rank.came.add(own)
-        rank.window.peak = max(rank.window.peak, len(rank.stays))
+        busy = self._ranks.get(entry.target)
+        if busy is None:
+            busy = self._ranks[entry.target] = _BusyRank(entry.reserved_at_s)
+        busy.begin(entry, is_clean=is_clean)
 
-    def see_first_token(self, entry: Reservation, told: Told) -> None:
+    def see_first_token(self, entry: Reservation, rank: Rank | None, now_s: float) -> None:
         """The first token of a stream: its prefill was done since it was sent."""
-        rank = self._ranks.get(entry.target)
-        stay = None if rank is None else rank.stays.get(entry.request_id)
+        busy = self._ranks.get(entry.target)
+        stay = None if busy is None else busy.stays.get(entry.request_id)
         # One that starts at once is measured for itself (`record_prefill`).
-        if rank is None or stay is None or not stay.is_clean or entry.starts_at_once:
+        if busy is None or stay is None or not stay.is_clean or entry.starts_at_once:
             return
-        if entry.uncached_tokens >= MIN_MEASURED_TOKENS:
-            least = Work(stay.own.prefill_s, StepParts())
-            most = _find_most(rank, stay, least, told)
-            self._record(entry.target, least, most, entry.reserved_at_s, told.now_s)
+        if stay.uncached_tokens >= MIN_MEASURED_TOKENS:
+            self._learn(busy, stay, Work(stay.prefill_s), rank, ended_s=now_s)
 
-    def end(self, entry: Reservation, told: Told) -> None:
-        """The request is over."""
-        rank = self._ranks.get(entry.target)
-        stay = None if rank is None else rank.stays.get(entry.request_id)
-        if rank is None or stay is None:
+    def end(self, entry: Reservation, rank: Rank | None, good: GoodEnd | None, now_s: float) -> None:
+        """The request is over; `good` is None where its end teaches nothing."""
+        busy = self._ranks.get(entry.target)
+        stay = None if busy is None else busy.stays.get(entry.request_id)
+        if busy is None or stay is None:
             return
-        if told.output_tokens is not None:
-            self._correct(rank, stay, told, told.output_tokens)
-            if told.whole_at_s is not None and _is_telling(stay):
-                own = _find_own(stay, told)
-                self._record(entry.target, own, _find_most(rank, stay, own, told), entry.reserved_at_s, told.whole_at_s)
-            if stay.is_clean and entry.reserved_at_s >= rank.window.begun_s:
-                rank.window.count(stay.own, told.costs)
-        del rank.stays[entry.request_id]
-        rank.over.add(stay.own)
-        self._close_window(rank, entry.target, told)
+        if good is not None:
+            self._correct(busy, stay, good)
+            if good.whole_at_s is not None and _is_telling(stay):
+                self._learn(busy, stay, self._find_own(stay, rank), rank, ended_s=good.whole_at_s)
+            if stay.is_clean and entry.reserved_at_s >= busy.window.begun_s:
+                busy.window.count(stay, self.costs)
+        busy.end(stay)
+        self._close_window(busy, entry.target, rank, now_s)
 
     def forget(self, target: Target) -> None:
         """The rank is gone."""
         self._ranks.pop(target, None)
 
-    def _correct(self, rank: _BusyRank, stay: _Stay, told: Told, output_tokens: int) -> None:
-        """What it took in the end is known."""
-        own, prompt_tokens = stay.own, stay.entry.prompt_tokens
-        rank.came.add(own, -1)
-        own.output_tokens = output_tokens
-        if told.cached_tokens is not None:
-            own.uncached_tokens = prompt_tokens - min(max(told.cached_tokens, 0), prompt_tokens)
-            attention_ratio = self._paces.attention.ratio
-            computed_s = prefill_s(own.uncached_tokens, prompt_tokens, told.costs, attention_ratio)
-            own.prefill_s = told.costs.prefill_step_s + computed_s
-        rank.came.add(own)
+    def names(self) -> list[RequestId]:
+        """Requests that are watched."""
+        return [name for busy in self._ranks.values() for name in busy.stays]
 
-    def _close_window(self, rank: _BusyRank, target: Target, told: Told) -> None:
-        window, still_there = rank.window, len(rank.stays)
+    def _correct(self, busy: _BusyRank, stay: _Stay, good: GoodEnd) -> None:
+        """Counts of its engine take the place of expected ones."""
+        computed_s, prompt_tokens = stay.prefill_s, stay.entry.prompt_tokens
+        if good.cached_tokens is not None:
+            stay.uncached_tokens = prompt_tokens - min(max(good.cached_tokens, 0), prompt_tokens)
+            computed_s = prefill_s(stay.uncached_tokens, prompt_tokens, self.costs, self._paces.attention.ratio)
+            computed_s += self.costs.prefill_step_s
+        busy.correct(stay, computed_s, good.output_tokens)
+
+    def _find_own(self, stay: _Stay, rank: Rank | None) -> Work:
+        """What a whole answer takes of a rank of its own: its prefill, and a step for each token after the first."""
+        costs, steps = self.costs, max(0, stay.output_tokens - 1)
+        context_s = attended_s(stay.entry.prompt_tokens + stay.output_tokens / 2, _find_capacity(rank), costs)
+        return Work(stay.prefill_s, steps * (costs.decode_step_s + costs.decode_s_per_request), steps * context_s)
+
+    def _learn(self, busy: _BusyRank, stay: _Stay, own: Work, rank: Rank | None, *, ended_s: float) -> None:
+        """A request's own work was done by a time, with whatever else."""
+        paces, worker, measured_s = self._paces, stay.entry.target.worker, ended_s - stay.entry.reserved_at_s
+        own_s = predict_work_s(paces, worker, own)
+        most = own if own_s > measured_s else self._find_most(busy, stay, own, rank)
+        if most is own or (most is not None and predict_work_s(paces, worker, most) < measured_s):
+            record_work(paces, worker, most, measured_s=measured_s, now_s=ended_s)
+        elif not paces.is_settled:
+            # What it agrees with counts too: else the first that is out of line would be taken for the first there is.
+            record_work(paces, worker, own, measured_s=own_s, now_s=ended_s)
+
+    def _find_most(self, busy: _BusyRank, stay: _Stay, own: Work, rank: Rank | None) -> Work | None:
+        """All that the rank can have done since a request came; None where others may be there."""
+        if stay.has_foreign or (rank is not None and rank.report is not None and rank.report.has_foreign):
+            return None
+        requests = busy.came_requests - stay.done_requests
+        if requests == 1:
+            return own
+        costs, capacity_tokens = self.costs, _find_capacity(rank)
+        computed_s = busy.came_prefill_s - stay.done_prefill_s
+        output_tokens = busy.came_output_tokens - stay.done_output_tokens
+        open_tokens = busy.came_prompt_tokens - stay.done_prompt_tokens + output_tokens
+        if capacity_tokens is not None and open_tokens <= capacity_tokens and costs.prefill_s_per_token > 0:
+            # None had to wait for room.
+            pieces = computed_s / (PIECE_TOKENS * costs.prefill_s_per_token)
+            steps = stay.output_tokens + requests + pieces
+        else:
+            steps = output_tokens
+        step_s = costs.decode_step_s + costs.decode_s_per_request * requests
+        return Work(computed_s, steps * step_s, steps * attended_s(open_tokens, capacity_tokens, costs))
+
+    def _close_window(self, busy: _BusyRank, target: Target, rank: Rank | None, now_s: float) -> None:
+        window, still_there = busy.window, len(busy.stays)
         if still_there and window.requests < WINDOW_TURNS * (window.opened + still_there):
             return
         # A request that was alone has told already.
         if window.requests > 1:
-            self._record(target, window.find_least(told), None, window.begun_s, told.now_s)
+            least, measured_s = window.find_least(_find_capacity(rank), self.costs), now_s - window.begun_s
+            if predict_work_s(self._paces, target.worker, least) > measured_s:
+                record_work(self._paces, target.worker, least, measured_s=measured_s, now_s=now_s)
         if still_there:
-            rank.window = _Window(told.now_s, still_there, still_there)
+            busy.window = _Window(now_s, still_there, still_there)
         else:
             del self._ranks[target]
 
-    def _record(self, target: Target, least: Work, most: Work | None, begun_s: float, ended_s: float) -> None:
-        measured_s = ended_s - begun_s
-        record_work(self._paces, target.worker, least=least, most=most, measured_s=measured_s, now_s=ended_s)
+
+def _find_capacity(rank: Rank | None) -> int | None:
+    return None if rank is None else rank.find_capacity_tokens()
 
 
 def _is_telling(stay: _Stay) -> bool:
-    """Whether its work is long enough to be told from what every request takes beside it."""
-    is_long = stay.own.uncached_tokens >= MIN_MEASURED_TOKENS or stay.own.output_tokens >= MIN_MEASURED_OUTPUT
+    """Whether its times tell of its rank, and its work is long enough to stand out from what each request takes."""
+    is_long = stay.uncached_tokens >= MIN_MEASURED_TOKENS or stay.output_tokens >= MIN_MEASURED_OUTPUT
     return stay.is_clean and is_long
-
-
-def _find_own(stay: _Stay, told: Told) -> Work:
-    """What a whole answer takes of a rank of its own: its prefill, and a step for each token after the first."""
-    own, costs = stay.own, told.costs
-    steps = max(0, own.output_tokens - 1)
-    attended_tokens = own.prompt_tokens + own.output_tokens / 2
-    step_s = costs.decode_step_s + costs.decode_s_per_request
-    context_s = attended_s(attended_tokens, told.capacity_tokens, costs)
-    return Work(own.prefill_s, StepParts(steps * step_s, steps * context_s))
-
-
-def _find_most(rank: _BusyRank, stay: _Stay, own: Work, told: Told) -> Work | None:
-    """All that the rank can have done since a request came; None where others are there."""
-    met = rank.came.minus(stay.over)
-    if stay.has_foreign or told.has_foreign:
-        return None
-    if met.requests == 1:
-        return own
-    costs, open_tokens = told.costs, met.prompt_tokens + met.output_tokens
-    if told.capacity_tokens is not None and open_tokens <= told.capacity_tokens:
-        steps = max(0, stay.own.output_tokens - 1) + met.requests - 1 + met.uncached_tokens // PIECE_TOKENS
-    else:
-        steps = met.output_tokens
-    step_s = costs.decode_step_s + costs.decode_s_per_request * met.requests
-    context_s = attended_s(open_tokens, told.capacity_tokens, costs)
-    return Work(met.prefill_s, StepParts(steps * step_s, steps * context_s))
