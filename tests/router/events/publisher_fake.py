@@ -1,11 +1,11 @@
 """An engine's event sockets for one rank: publishes, drops, replays and restarts as a test says."""
 
 import threading
-import time
 
 import zmq
 
 from tests.ports import take_port
+from tests.waiting import wait_until
 from wire.dialects.sglang import Generation, encode_batch
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
 from wire.frames import encode_live, encode_replay, encode_replay_end, parse_replay_request
@@ -34,19 +34,20 @@ def tokens(blocks):
 
 def bind(socket, port):
     """Bind to a port, waiting for the one who had it to let go."""
-    deadline_s = time.monotonic() + 5
-    while True:
+
+    def is_bound():
         try:
             socket.bind(f"tcp://127.0.0.1:{port}")
         except zmq.ZMQError:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.005)
-        else:
-            return socket
+            return False
+        return True
+
+    wait_until(is_bound, f"port {port}")
+    return socket
 
 
 class Publisher:
-    """PUB and ROUTER sockets with a replay buffer; the ROUTER answers from a thread."""
+    """Publishing and ROUTER sockets with a replay buffer; the ROUTER answers from a thread."""
 
     def __init__(self, context, *, port=0, replay_port=0, keeps=10_000, answers=True):
         self.context = context
@@ -55,7 +56,11 @@ class Publisher:
         self.seq = 0
         self.buffer = []
         self.asked = []
-        self.pub = bind(context.socket(zmq.PUB), port or take_port())
+        # It tells who subscribed, and loses nothing that a subscriber is slow to take.
+        self.pub = context.socket(zmq.XPUB)
+        self.pub.setsockopt(zmq.SNDHWM, 0)
+        bind(self.pub, port or take_port())
+        self._has_subscriber = False
         self.router = bind(context.socket(zmq.ROUTER), replay_port or take_port())
         self.endpoint = self.pub.get(zmq.LAST_ENDPOINT).decode()
         self.replay_endpoint = self.router.get(zmq.LAST_ENDPOINT).decode()
@@ -73,6 +78,11 @@ class Publisher:
         if not lost:
             self.pub.send_multipart(encode_live("", self.seq, payload))
         self.seq += 1
+
+    def has_subscriber(self):
+        """Whether somebody ever subscribed: what is published from then on reaches it."""
+        self._has_subscriber = self._has_subscriber or bool(self.pub.poll(0))
+        return self._has_subscriber
 
     def start(self):
         self.publish(AllBlocksCleared())

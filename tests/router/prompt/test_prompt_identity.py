@@ -11,6 +11,7 @@ from router.prompt import Prompter, PromptInput, Unrenderable
 from router.prompt.media import find_known_text, read_media
 from router.prompt.request import MediaItem
 from tests.router.prompt.real_tokenizers import TOY, load_prompter
+from tests.waiting import PATIENCE_S
 from wire.events import BlockStored
 from wire.ids import Target, WorkerId
 
@@ -70,7 +71,6 @@ def test_A18_a_chat_is_credited_up_to_its_first_message_with_media():
     assert 80 < known < prompt.token_count
     chains = [Prompter.find_chain(one, block_tokens=4, model="m") for one in (plain, prompt)]
     assert chains[0].hashes[: known // 4] == chains[1].hashes
-    assert chains[1].reusable_blocks == known // 4
 
 
 def test_A18_an_image_in_the_first_message_leaves_next_to_nothing():
@@ -119,7 +119,7 @@ def test_A20_two_processes_hash_a_prompt_alike():
     seen = [
         subprocess.run(
             [sys.executable, "-c", code, str(TOY)], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True, text=True, check=True, timeout=60,
+            capture_output=True, text=True, check=True, timeout=PATIENCE_S,
         ).stdout
         for seed in ("1", "2")
     ]  # fmt: skip
