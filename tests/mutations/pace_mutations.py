@@ -3,7 +3,7 @@
 from catalogue import Mutation
 
 SPANS = ("tests/router/placement/test_spans.py",)
-HTTP = ("tests/http/test_learned_paces.py",)
+HTTP = ("tests/http/test_told_paces.py",)
 SIMULATED = ("tests/simulator/fleet/test_learned_paces.py",)
 SPANS_FILE = "router/placement/spans.py"
 LEARNING = "router/placement/learning.py"
