@@ -220,23 +220,22 @@ class WorkerPaces:
     def __init__(self) -> None:
         self._prefill: dict[WorkerId, _Offset] = {}
         self._decode: dict[WorkerId, _Offset] = {}
-        self._ratios: dict[WorkerId, WorkerRatios] = {}
-        self._usual = AS_THE_FLEET
+        #: Of workers whose own count, and what holds for the others.
+        self.ratios: dict[WorkerId, WorkerRatios] = {}
+        self.usual = AS_THE_FLEET
         #: No worker prefills faster than this; one that was never measured is as the fleet.
         self.least_prefill_ratio = 1.0
 
     def find(self, worker: WorkerId) -> WorkerRatios:
         """As of the last `refresh`."""
-        return self._ratios.get(worker, self._usual)
+        return self.ratios.get(worker, self.usual)
 
     def change_context(self, ratio: float) -> bool:
         """Takes the fleet's context ratio over where it is far from the one in use; whether it was."""
-        if abs(math.log(ratio / self._usual.context)) <= CONTEXT_LOG_STEP:
+        if abs(math.log(ratio / self.usual.context)) <= CONTEXT_LOG_STEP:
             return False
-        self._usual = WorkerRatios(context=ratio)
-        self._ratios = {
-            worker: msgspec.structs.replace(ratios, context=ratio) for worker, ratios in self._ratios.items()
-        }
+        self.usual = WorkerRatios(context=ratio)
+        self.ratios = {worker: msgspec.structs.replace(ratios, context=ratio) for worker, ratios in self.ratios.items()}
         return True
 
     def record_prefill(
@@ -259,10 +258,10 @@ class WorkerPaces:
             ratios = WorkerRatios(
                 1.0 if prefill is None else prefill.find_ratio(now_s),
                 1.0 if decode is None else decode.find_ratio(now_s),
-                self._usual.context,
+                self.usual.context,
             )
             if ratios != self.find(worker):
-                self._ratios[worker] = ratios
+                self.ratios[worker] = ratios
                 changed.append(worker)
         if changed:
             self._find_least()
@@ -270,12 +269,12 @@ class WorkerPaces:
 
     def forget(self, worker: WorkerId) -> None:
         """The worker is gone; one that comes back is a new one."""
-        for known in (self._prefill, self._decode, self._ratios):
+        for known in (self._prefill, self._decode, self.ratios):
             known.pop(worker, None)
         self._find_least()
 
     def _find_least(self) -> None:
-        self.least_prefill_ratio = min((1.0, *(ratios.prefill for ratios in self._ratios.values())))
+        self.least_prefill_ratio = min((1.0, *(ratios.prefill for ratios in self.ratios.values())))
 
 
 def _record(
