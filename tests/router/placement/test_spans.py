@@ -209,13 +209,15 @@ def test_an_engine_that_slows_down_is_followed_though_no_request_is_ever_alone(w
 
 
 def test_the_first_token_of_a_stream_bounds_its_prefill_though_others_are_there(world):
+    world.arrive("open all the time", prompt_tokens=1)
     for number in range(100):
         for each in range(3):
             world.arrive(f"{number}.{each}", 100.0 * number)
         for each in range(3):
             world.first_token(f"{number}.{each}", 100.0 * number + 0.1)
+        # So long after that nothing else tells of the prefill.
         for each in range(3):
-            world.end(f"{number}.{each}", 100.0 * number + 1.1, output_tokens=101)
+            world.end(f"{number}.{each}", 100.0 * number + 90.0, outcome=Outcome.CANCELLED)
     assert world.placer.prefill_ratio < 0.15
 
 
@@ -242,12 +244,21 @@ def test_what_agrees_with_what_is_known_counts_too(world):
     assert predicted_s(world) < 1.5 * (PREFILL_S + STEPS_S)
 
 
+def serve_short(world, name, count, now_s):
+    """Prefills of a second, one after the other; when the last is over."""
+    for number in range(count):
+        world.arrive(f"{name}{number}", now_s)
+        now_s += PREFILL_S + 0.01
+        answer(world, f"{name}{number}", now_s, output_tokens=1)
+    return now_s
+
+
 def test_requests_that_only_end_in_a_window_are_not_of_it(world):
-    # Ten at a time, each of them half a window before the next ones: two of three never lie within one.
-    for number in range(200):
-        world.arrive(f"r{number}", 1.05 * number, prompt_tokens=1_000)
-        if number >= 9:
-            answer(world, f"r{number - 9}", 1.05 * number + 0.5, output_tokens=1)
-    assert world.placer.prefill_ratio == pytest.approx(1.0, rel=0.1)
-    for number in range(191, 200):
-        answer(world, f"r{number}", 300.0, output_tokens=1)
+    world.arrive("open all the time", prompt_tokens=1)
+    world.arrive("long", prompt_tokens=100_000)
+    # A window ends when eight times as many came and went as are there; the long one's work was done before.
+    now_s = serve_short(world, "early", 16, 100.0)
+    answer(world, "long", now_s + 0.01, output_tokens=1)
+    serve_short(world, "late", 24, now_s + 0.01)
+    world.end("open all the time", 200.0, outcome=Outcome.CANCELLED)
+    assert world.placer.prefill_ratio == pytest.approx(1.0, rel=0.02)
