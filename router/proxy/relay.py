@@ -62,6 +62,9 @@ class Witness(Protocol):
     def see_first_byte(self) -> None:
         """The answer began."""
 
+    def see_whole_answer(self) -> None:
+        """All of an answer came that is not streamed."""
+
     def see_first_output(self) -> None:
         """The model's first output came."""
 
@@ -192,7 +195,7 @@ class Relay:
         return status, body
 
     async def _send_whole(self, status: int, body: bytes) -> None:
-        self._witness.see_first_byte()
+        self._witness.see_whole_answer()
         self.has_started = True
         headers = response_headers(self._exchange.headers, self._own_headers)
         await respond.send_whole(self._client, status, headers, body)
