@@ -130,6 +130,10 @@ class Answer:
         self._resume()
         return piece
 
+    def take_whole(self) -> bytes | None:
+        """See `Exchange`."""
+        return self._gather() if self.is_complete else None
+
     async def pour(
         self,
         take: Callable[[bytes], bool],

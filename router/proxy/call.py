@@ -226,7 +226,8 @@ class Call:
         Raises:
             DovecoteError: None can take it.
         """
-        place = await self.parts.admission.place(attempt, self.tenant, self.read_priority())
+        priority, admission = self.read_priority(), self.parts.admission
+        place = admission.try_place(attempt) or await admission.wait(attempt, self.tenant, priority)
         self.parts.admission.spend(self.principal, attempt.prompt_tokens)
         if self.trace is not None:
             mark_place(self.trace, place)
