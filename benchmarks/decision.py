@@ -18,7 +18,7 @@ from random import Random
 from benchmarks.rows import Aim, Row, make_row
 from benchmarks.run_facts import SEED, describe_run, finish, make_parser, progress
 from benchmarks.timing import describe_times
-from router.config_policy import Coefficients, PolicyWeights
+from router.config.policy import Coefficients, PolicyWeights
 from router.fleet.rank import RankFacts
 from router.placement.decision import Decision
 from router.placement.homes import name_home

@@ -32,7 +32,7 @@ from benchmarks.anchors import (
     pick_points,
     read_points,
 )
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.policy.base import Choice, PlacementQuery, Policy, RankView, build_table
 from simulator.fleet.models import FleetPlan
 from simulator.fleet.policies import parse_policy

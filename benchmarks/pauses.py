@@ -28,7 +28,7 @@ from benchmarks.run_facts import SEED, describe_run, finish, make_parser, progre
 from prefix_index import make_index
 from router.admission import QueueSettings
 from router.collector import PauseLog, keep_for_good, leave_oldest_alone
-from router.config_policy import PolicyConfig
+from router.config.policy import PolicyConfig
 from router.events.table import FedRanks, FeedLimits
 from router.fleet.rank import RankFacts
 from router.fleet.source import RankSource

@@ -12,7 +12,7 @@ from benchmarks.decision import Traffic
 from benchmarks.rows import Row, make_row
 from benchmarks.run_facts import describe_run, finish, make_parser, progress
 from benchmarks.timing import describe_times
-from router.config_policy import PolicyConfig, PolicyName, ShadowConfig
+from router.config.policy import PolicyConfig, PolicyName, ShadowConfig
 from router.policy.catalogue import build_policies
 
 SHADOWS = (PolicyName.CACHE_AFFINITY, PolicyName.OVERLAP_LINEAR, PolicyName.ROUND_ROBIN)

@@ -23,9 +23,9 @@ from prefix_index.hashing import native_available
 from router.access import OPERATOR, AccessGate, KeyRing
 from router.access.principal import ANONYMOUS
 from router.access.tenants import Tenancy
-from router.config import AccessConfig, FleetConfig
-from router.config_access import Isolation
-from router.config_check import check_policy, read_salt_secret
+from router.config.access import AccessConfig, Isolation
+from router.config.fleet import FleetConfig
+from router.config_files import check_policy, read_salt_secret
 from router.control.audit_metrics import AuditCollector
 from router.control.fleet import FleetWatch
 from router.control.fleet_metrics import FleetCollector
@@ -52,14 +52,14 @@ from router.prompt.native import text_available
 from router.proxy.admit import Admission
 from router.proxy.asgi import serve_asgi
 from router.proxy.bounds import Bounds
-from router.proxy.call import Scope
+from router.proxy.client import Endpoint, Scope
 from router.proxy.legs.pair import PhaseLimits
 from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.legs.retries import RetryLimits
 from router.proxy.lookout import Lookout
 from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
-from router.proxy.routes import Answer, HotRoutes
+from router.proxy.routes import HotRoutes
 from router.proxy.upstream import Exchange, Upstream
 from router.tls import make_worker_context
 from router.tracing import make_tracing
@@ -175,12 +175,12 @@ class Router:
         """One ASGI call."""
         await self.guard(scope, receive, send)
 
-    def find_answer(self, scope: Scope) -> Answer:
+    def find_endpoint(self, scope: Scope) -> Endpoint:
         """What serves a call on a connection of our own server, guarded as any other."""
         error = self.guard.check(scope)
         if error is not None:
             return partial(self.guard.refuse, error)
-        return self._app.find_answer(scope) or self._serve_control
+        return self._app.find_endpoint(scope) or self._serve_control
 
     def _report_reconnect(self, worker: WorkerId) -> None:
         """Carry the feed's word into the event loop, which may have ended."""

@@ -16,7 +16,7 @@ from typer.core import TyperGroup
 from typer.main import get_command
 
 if TYPE_CHECKING:
-    from router.config import FleetConfig
+    from router.config.fleet import FleetConfig
 
 ENTRY_POINT_GROUP = "dovecote.commands"
 #: Which extra brings the packages a command needs.
@@ -200,9 +200,9 @@ def read_config(path: Path | None, flags: dict[str, Any], environment: Any) -> "
     Raises:
         ConfigError: It cannot be read or used.
     """
-    from router.config import build_fleet_config, load_fleet_config  # noqa: PLC0415
-    from router.config_check import resolve_files  # noqa: PLC0415
-    from router.config_sources import COMMAND_LINE  # noqa: PLC0415
+    from router.config.fleet import build_fleet_config, load_fleet_config  # noqa: PLC0415
+    from router.config.sources import COMMAND_LINE  # noqa: PLC0415
+    from router.config_files import resolve_files  # noqa: PLC0415
     from router.regular_file import read_once  # noqa: PLC0415
 
     if path is None:
@@ -242,7 +242,7 @@ def check_config(
     schema: Annotated[str | None, typer.Option(help="Print the JSON schema instead: fleet or policy.")] = None,
 ) -> None:
     """Say whether configuration files can be used."""
-    from router.config_check import check_file  # noqa: PLC0415
+    from router.config_files import check_file  # noqa: PLC0415
     from router.errors import ConfigError  # noqa: PLC0415
 
     if schema is not None:
@@ -271,7 +271,7 @@ def print_new_key(
     import yaml  # noqa: PLC0415  (heavy imports stay inside commands)
 
     from router.access.keys import hash_key, make_key  # noqa: PLC0415
-    from router.config_access import find_entry_problem  # noqa: PLC0415
+    from router.config.access import find_entry_problem  # noqa: PLC0415
 
     key = make_key()
     entry = {"name": name, "hash": hash_key(key)} | ({} if role is None else {"role": role})
@@ -298,7 +298,7 @@ def print_hash() -> None:
 
 def print_schema(name: str) -> None:
     """The JSON schema of one kind of file."""
-    from router.config_docs import describe_fleet_schema, describe_policy_schema  # noqa: PLC0415
+    from router.config.docs import describe_fleet_schema, describe_policy_schema  # noqa: PLC0415
 
     kinds = {"fleet": describe_fleet_schema, "policy": describe_policy_schema}
     if name not in kinds:

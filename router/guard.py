@@ -4,7 +4,6 @@ The principal goes along in the ASGI scope, where the routes find it (`access.pr
 """
 
 import logging
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from router.access import AccessGate, Principal
@@ -13,10 +12,9 @@ from router.access.principal import SCOPE_KEY
 from router.errors import AccessError, ForbiddenError, MissingKeyError
 from router.metrics import RouterMetrics
 from router.proxy import respond
-from router.proxy.client import AsgiClient, Client
+from router.proxy.client import AsgiApp, AsgiClient, Client
 from router.proxy.error_form import find_error_form
 
-AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 _log = logging.getLogger("dovecote.access")
 _ERRORS: dict[Refusal, AccessError] = {
     Refusal.MISSING_KEY: MissingKeyError("a key is needed: Authorization: Bearer KEY, or x-api-key: KEY"),

@@ -15,7 +15,7 @@ from prefix_index.trust import Trust
 from router.admission.rates import RateReason
 from router.app import Router
 from router.collector import PauseLog
-from router.config import build_fleet_config
+from router.config.fleet import build_fleet_config
 from router.control.worker import Standing
 from router.fleet.agreement import Disagreement
 from router.fleet.breaker import BreakerState

@@ -10,7 +10,7 @@ import stat
 import time
 from pathlib import Path
 
-from router.config_policy import MAX_TEXT_CHARS
+from router.config.text import MAX_TEXT_CHARS
 from router.errors import ConfigError
 
 #: Times that a file is read which changes meanwhile.

@@ -18,9 +18,9 @@ import uvicorn
 
 from router.app import Router
 from router.collector import IdleCollector, PauseLog, keep_for_good, leave_oldest_alone
-from router.config import FleetConfig
-from router.config_access import is_loopback
-from router.config_watching import LogFormat
+from router.config.access import is_loopback
+from router.config.fleet import FleetConfig
+from router.config.watching import LogFormat
 from router.errors import ConfigError
 from router.logs import set_up_logging
 from router.open_files import reserve_files
@@ -170,7 +170,7 @@ def uvicorn_config(router: Router, log_level: str, tls: ssl.SSLContext | None = 
     """How the router is served."""
     config = uvicorn.Config(
         router,
-        http=make_door_class(router.find_answer),
+        http=make_door_class(router.find_endpoint),
         lifespan="on",
         access_log=False,
         log_config=None,

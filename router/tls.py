@@ -9,7 +9,7 @@ import logging
 import ssl
 from pathlib import Path
 
-from router.config_tls import ServerTls, WorkerTls
+from router.config.network import ServerTls, WorkerTls
 from router.errors import ConfigError
 from router.regular_file import Mark, find_mark, read_bytes
 

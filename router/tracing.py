@@ -8,7 +8,7 @@ before: it is an extra. No span holds a prompt, an answer or a key.
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
-from router.config_watching import TracingConfig
+from router.config.watching import TracingConfig
 from router.errors import ConfigError
 
 TRACEPARENT = b"traceparent"

@@ -14,7 +14,7 @@ import msgspec
 from msgspec import Meta
 from pydantic import ValidationError
 
-from router.config_discovery import KubernetesDiscovery, bracket
+from router.config.discovery import KubernetesDiscovery, bracket
 from router.control.registry import MAX_WORKERS, Entry
 
 #: Addresses of these kinds can be connected to; names are not resolved.

@@ -12,7 +12,7 @@ from typing import Protocol
 
 import httpx
 
-from router.config import FleetConfig
+from router.config.fleet import FleetConfig
 from router.control.engine_client import EngineClient, OwnLimitError
 from router.control.load_sockets import LoadSockets
 from router.control.loads import LoadSource

@@ -12,7 +12,7 @@ import msgspec
 
 from prefix_index.components import STANDARD
 from prefix_index.layout import GroupLayout, Layout
-from router.config_workers import WorkerConfig
+from router.config.workers import WorkerConfig
 from router.errors import DovecoteError
 from router.fleet.role import Engine, Role
 from wire.event_sources import (

@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable
 from pathlib import Path
 
-from router.config_check import check_workers_text
-from router.config_discovery import FileDiscovery
+from router.config.discovery import FileDiscovery
+from router.config_files import check_workers_text
 from router.control.registry import Entry, Listed, Word
 from router.control.sources import FILE
 from router.control.watched_file import WatchedFile

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 import httpx
 
-from router.config import FleetConfig
+from router.config.fleet import FleetConfig
 from router.control.examiner import EventsPort, Examiner
 from router.control.health import HealthGate
 from router.control.load_sockets import LoadSockets

@@ -12,7 +12,7 @@ from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 
 from router.access import Key, KeyRing
-from router.config_access import load_keys
+from router.config.access import load_keys
 from router.control.reload_answer import answer_reload
 from router.control.watched_file import POLL_S, SETTLE_S, WatchedFile
 from router.errors import ConfigError

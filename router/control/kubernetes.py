@@ -16,7 +16,7 @@ from pathlib import Path
 import httpx
 import msgspec
 
-from router.config_discovery import KubernetesDiscovery
+from router.config.discovery import KubernetesDiscovery
 from router.control.endpoint_slices import Seen, SliceList, SliceMirror
 from router.control.registry import Listed, Word
 from router.regular_file import read_bytes

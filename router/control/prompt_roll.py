@@ -10,7 +10,7 @@ import logging
 from collections.abc import Iterable
 from pathlib import Path
 
-from router.config import FleetConfig
+from router.config.fleet import FleetConfig
 from router.control.engine_client import EngineClient
 from router.control.parity import Parity, probe_parity
 from router.control.worker import Worker

@@ -13,8 +13,8 @@ from urllib.parse import urlsplit, urlunsplit
 
 import msgspec
 
-from router.config_discovery import RegistrationConfig, bracket
-from router.config_workers import WorkerConfig
+from router.config.discovery import RegistrationConfig, bracket
+from router.config.workers import WorkerConfig
 from router.control.allow_list import AllowList
 from router.control.registry import Entry, Put, Registry, Removed, Word
 from router.control.sources import API

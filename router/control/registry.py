@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from router.config_workers import WorkerConfig
+from router.config.workers import WorkerConfig
 from wire.ids import WorkerId
 
 #: Most workers of one source; what it tells beyond that is refused whole.

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from router.config_check import check_policy_text
-from router.config_policy import PolicyConfig
+from router.config.policy import PolicyConfig
+from router.config_files import check_policy_text
 from router.control.watched_file import POLL_S, SETTLE_S, WatchedFile
 from router.policy.base import Policy
 from router.policy.catalogue import build_policies

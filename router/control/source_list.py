@@ -1,6 +1,6 @@
 """The sources of workers that a configuration names."""
 
-from router.config_discovery import DiscoveryConfig
+from router.config.discovery import DiscoveryConfig
 from router.control.file_source import FileSource
 from router.control.kubernetes import KubernetesSource
 from router.control.sources import Source

@@ -4,7 +4,7 @@ from enum import StrEnum
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from router.config import EventsMode, EventSource, WorkerConfig
+from router.config.workers import EventsMode, EventSource, WorkerConfig
 from router.control.facts import (
     ContradictionError,
     WorkerFacts,

@@ -8,8 +8,8 @@ from fastapi.responses import JSONResponse
 from pydantic import ValidationError
 
 from router.access.principal import OPERATOR, find_principal
-from router.config_policy import describe_refusal
-from router.config_workers import WorkerConfig
+from router.config.model import describe_refusal
+from router.config.workers import WorkerConfig
 from router.control.error_answer import answer_error
 from router.control.fleet import FleetWatch
 from router.control.registrations import Refused, Registrations

@@ -6,7 +6,7 @@ import sys
 
 from rich.console import Console
 
-from router.config import FleetConfig
+from router.config.fleet import FleetConfig
 from router.doctor.diagnose import diagnose
 from router.doctor.findings import Finding, Level
 from router.doctor.show import print_table, to_json

@@ -8,8 +8,8 @@ from email.utils import parsedate_to_datetime
 
 import httpx
 
-from router.config import FleetConfig
-from router.config_workers import EventsMode
+from router.config.fleet import FleetConfig
+from router.config.workers import EventsMode
 from router.control.engine_client import EngineClient, OwnLimitError
 from router.control.health import HealthGate
 from router.control.parity import probe_parity

@@ -3,7 +3,7 @@
 A placement writes into most of them at once, and so does its end. Here stands what goes with what.
 """
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.fleet.load import OwnLoad
 from router.fleet.rank import RankFacts
 from router.fleet.view import Fleet, ReportedCounts, build_report

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from router.placement.chooser import Answer
+from router.placement.chooser import Selection
 from router.placement.homes import mark_chain
 from router.placement.legs import name_leg
 from router.placement.question import Question
@@ -26,7 +26,7 @@ class Charge(msgspec.Struct, frozen=True):
 def make_charge(
     arrival: RequestArrived,
     question: Question,
-    answer: Answer,
+    selection: Selection,
     *,
     work_s: float,
     conversation: SessionId | None,
@@ -37,12 +37,12 @@ def make_charge(
     Args:
         arrival: The request.
         question: As asked.
-        answer: The ranks chosen.
+        selection: The ranks chosen.
         work_s: Seconds of work for the one that prefills.
         conversation: By which its home is known; None without a session.
         origin: Router that places it.
     """
-    view = answer.view if answer.prefill is None else answer.prefill
+    view = selection.view if selection.prefill is None else selection.prefill
     query, cached_tokens = question.query, view.usable_overlap_tokens
     entry = Reservation(
         request_id=arrival.request_id,
@@ -62,9 +62,9 @@ def make_charge(
         prefill_ratio=query.prefill_ratio * view.prefill_ratio,
         mark=None if conversation is None else mark_chain(arrival.chain_hashes, arrival.chain_block_tokens),
     )
-    if answer.prefill is None:
+    if selection.prefill is None:
         return Charge(entry)
-    return _split(entry, answer.view, is_prefilled=arrival.prefilled_by is not None)
+    return _split(entry, selection.view, is_prefilled=arrival.prefilled_by is not None)
 
 
 def _split(whole: Reservation, decode: RankView, *, is_prefilled: bool) -> Charge:

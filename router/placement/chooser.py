@@ -23,7 +23,7 @@ from wire.ids import Target
 MAX_CHARGE_S = 86_400.0
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy chose."""
 
     choice: Choice
@@ -57,7 +57,7 @@ class Chooser:
         self._reuse = ReuseTerm(policy.coefficients)
         self._admission = AdmissionTerm(policy.coefficients)
 
-    def answer(self, question: Question) -> Answer:
+    def select(self, question: Question) -> Selection:
         """The policy's choice; never raises, there is at least one rank."""
         if self._pricing is None:
             return self._ask(question)
@@ -67,9 +67,9 @@ class Chooser:
             return self._overrule(question.query, self._find_views(question), _describe(error))
         if choice is None:
             return self._ask(question)
-        return Answer(choice=choice, view=question.view(self._standings, choice.target))
+        return Selection(choice=choice, view=question.view(self._standings, choice.target))
 
-    def _ask(self, question: Question) -> Answer:
+    def _ask(self, question: Question) -> Selection:
         """The policy's choice, shown a view of every rank that may be chosen."""
         views = self._find_views(question)
         try:
@@ -80,16 +80,16 @@ class Chooser:
         if view is None:
             failure = f"it chose {choice.target}, which cannot be chosen"[:200]
             return self._overrule(question.query, views, failure)
-        return Answer(choice=choice, view=view)
+        return Selection(choice=choice, view=view)
 
     def _find_views(self, question: Question) -> list[RankView]:
         return [question.view(self._standings, target) for target in question.find_eligible()]
 
-    def _overrule(self, query: PlacementQuery, views: Sequence[RankView], failure: str) -> Answer:
+    def _overrule(self, query: PlacementQuery, views: Sequence[RankView], failure: str) -> Selection:
         choice = self._fallback.choose(query, views, self._seed)
         reason = f"policy {self.policy.name} failed ({failure}) and was overruled; {choice.reason}"
         view = next(each for each in views if each.target == choice.target)
-        return Answer(choice=msgspec.structs.replace(choice, reason=reason), view=view, failure=failure)
+        return Selection(choice=msgspec.structs.replace(choice, reason=reason), view=view, failure=failure)
 
     def foretell(self, query: PlacementQuery, view: RankView) -> Forecast:
         """What the request will take on a rank."""

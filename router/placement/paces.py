@@ -2,7 +2,7 @@
 
 import msgspec
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.fleet.pace import AttentionPace, Pace, StepPace, WorkerPaces
 from router.placement.reservation import Reservation, StepParts
 from router.policy.prefill import prefill_s

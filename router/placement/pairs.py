@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import msgspec
 
 from router.fleet.view import Fleet
-from router.placement.chooser import Answer, Chooser, Forecast, make_pricing
+from router.placement.chooser import Chooser, Forecast, Selection, make_pricing
 from router.placement.eligible import Candidates, LegPools
 from router.placement.pricing import Pricing
 from router.placement.question import Question
@@ -52,16 +52,16 @@ class JointChooser:
         self._seed = seed
         self._pairs = _make_pairs(whole.policy, standings, fleet, seed=seed, is_exhaustive=is_exhaustive)
 
-    def answer(self, question: Question, candidates: Candidates) -> Answer:
+    def select(self, question: Question, candidates: Candidates) -> Selection:
         """The choice; never raises, there is at least one rank or pair."""
         if not candidates.legs:
-            return self.whole.answer(question)
+            return self.whole.select(question)
         if candidates.whole and not isinstance(self.policy, CacheAffinity):
             candidates = self._draw(question, candidates)
-        answers: list[Answer] = [self._pairs.answer(question, legs) for legs in candidates.legs]
+        selections: list[Selection] = [self._pairs.select(question, legs) for legs in candidates.legs]
         if candidates.whole:
-            answers.append(self.whole.answer(msgspec.structs.replace(question, pools=candidates.whole)))
-        return min(answers, key=lambda answer: min(answer.choice.costs.totals_s))
+            selections.append(self.whole.select(msgspec.structs.replace(question, pools=candidates.whole)))
+        return min(selections, key=lambda selection: min(selection.choice.costs.totals_s))
 
     def _draw(self, question: Question, candidates: Candidates) -> Candidates:
         """Whole ranks or pairs, where the policy's figures cannot be compared: as often as there are ranks of each."""
@@ -69,12 +69,12 @@ class JointChooser:
         is_whole = any(drawn in pool.targets for pool in candidates.whole)
         return Candidates(whole=candidates.whole) if is_whole else Candidates(legs=candidates.legs)
 
-    def foretell(self, query: PlacementQuery, answer: Answer) -> Forecast:
+    def foretell(self, query: PlacementQuery, selection: Selection) -> Forecast:
         """What the request will take where it goes."""
-        if answer.prefill is None:
-            return self.whole.foretell(query, answer.view)
-        forecast = self.whole.foretell(query, answer.prefill)
-        return Forecast(forecast.work_s, forecast.ttft_s + answer.transfer_s)
+        if selection.prefill is None:
+            return self.whole.foretell(query, selection.view)
+        forecast = self.whole.foretell(query, selection.prefill)
+        return Forecast(forecast.work_s, forecast.ttft_s + selection.transfer_s)
 
 
 class _PairChooser:
@@ -92,12 +92,12 @@ class _PairChooser:
             for terms in (PREFILL_TERMS, DECODE_TERMS)
         )
 
-    def answer(self, question: Question, legs: LegPools) -> Answer:
+    def select(self, question: Question, legs: LegPools) -> Selection:
         """The cheapest pair of one engine."""
         prefills = self._find_views(self._prefills, question, legs.prefills)
         decodes = self._find_views(self._decodes, question, legs.decodes)
         chosen = self._policy.choose(question.query, prefills, decodes, self._seed, find_link=self._find_link)
-        return Answer(
+        return Selection(
             choice=_to_choice(chosen, prefills, question.query),
             view=next(view for view in decodes if view.target == chosen.decode),
             prefill=next(view for view in prefills if view.target == chosen.prefill),
@@ -130,12 +130,12 @@ class _LegChooser:
             Chooser(copy.deepcopy(policy), standings, seed=seed, is_exhaustive=True) for _ in range(2)
         )
 
-    def answer(self, question: Question, legs: LegPools) -> Answer:
+    def select(self, question: Question, legs: LegPools) -> Selection:
         """What the policy chooses for either leg."""
-        prefill = self._prefill.answer(msgspec.structs.replace(question, pools=legs.prefills))
-        decode = self._decode.answer(msgspec.structs.replace(question, pools=legs.decodes))
+        prefill = self._prefill.select(msgspec.structs.replace(question, pools=legs.prefills))
+        decode = self._decode.select(msgspec.structs.replace(question, pools=legs.decodes))
         words = f"prefill on {prefill.view.target}, decode on {decode.view.target}: each leg's own choice"
-        return Answer(
+        return Selection(
             choice=msgspec.structs.replace(decode.choice, reason=words),
             view=decode.view,
             prefill=prefill.view,

@@ -15,7 +15,7 @@ from typing import Any, ClassVar
 
 from router.placement.books import Books, Word
 from router.placement.charge import make_charge
-from router.placement.chooser import Answer, Chooser
+from router.placement.chooser import Chooser, Selection
 from router.placement.clock import PlacementClock
 from router.placement.decision import Decision, DecisionLog
 from router.placement.eligible import Eligible, find_eligible
@@ -142,18 +142,18 @@ class Placer:
         conversation = _name(arrival)
         question, home = self._ask(eligible, conversation, now_s)
         self._following.arrive(arrival)
-        answer = self._chooser.answer(question, eligible.candidates)
-        forecast = self._chooser.foretell(question.query, answer)
-        decision = tell_choice(self.policy, eligible, question, answer, forecast=forecast, home=home)
+        selection = self._chooser.select(question, eligible.candidates)
+        forecast = self._chooser.foretell(question.query, selection)
+        decision = tell_choice(self.policy, eligible, question, selection, forecast=forecast, home=home)
         opinion = None
         if self._shadow is not None and not eligible.candidates.legs:
-            opinion = self._shadow.judge(question, self.policy, answer)
+            opinion = self._shadow.judge(question, self.policy, selection)
         if opinion is not None:
             decision = decision.with_shadow(opinion)
-        self.ignored.failed_choices += answer.failure is not None
-        self._charge(arrival, question, answer, forecast.work_s, conversation)
+        self.ignored.failed_choices += selection.failure is not None
+        self._charge(arrival, question, selection, forecast.work_s, conversation)
         self.decisions.store(decision)
-        return Place(arrival.request_id, answer.choice.target, decision, decision.prefill)
+        return Place(arrival.request_id, selection.choice.target, decision, decision.prefill)
 
     def explain(self, arrival: RequestArrived) -> Decision:
         """The decision that an arrival would get now, every rank spelled out. Charges and remembers nothing."""
@@ -169,9 +169,9 @@ class Placer:
         policy = copy.deepcopy(self.policy)
         Following(policy).arrive(arrival)
         chooser = self._ask_with(policy, is_exhaustive=True)
-        answer = chooser.answer(question, eligible.candidates)
-        forecast = chooser.foretell(question.query, answer)
-        return tell_choice(policy, eligible, question, answer, forecast=forecast, home=home)
+        selection = chooser.select(question, eligible.candidates)
+        forecast = chooser.foretell(question.query, selection)
+        return tell_choice(policy, eligible, question, selection, forecast=forecast, home=home)
 
     def _ask(self, eligible: Eligible, conversation: SessionId | None, now_s: float) -> tuple[Question, Home | None]:
         """The question, and the conversation's home whether it counts or not."""
@@ -209,13 +209,13 @@ class Placer:
         self,
         arrival: RequestArrived,
         question: Question,
-        answer: Answer,
+        selection: Selection,
         work_s: float,
         conversation: SessionId | None,
     ) -> None:
         query = question.query
         charge = make_charge(
-            arrival, question, answer, work_s=work_s, conversation=conversation, origin=self._settings.origin
+            arrival, question, selection, work_s=work_s, conversation=conversation, origin=self._settings.origin
         )
         entry = charge.entry
         self._following.place(entry.request_id, entry.target, query.prompt_tokens - entry.assumed_cached_tokens)

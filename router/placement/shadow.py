@@ -1,13 +1,13 @@
 """A second policy that scores live traffic without acting: what it would have chosen, and how much dearer that is.
 
 It is asked within the decision, so that it sees what the acting policy saw, and its time is the request's time. So
-it is kept to a share of the time: after each answer it is left alone for a while that grows with what that took.
+it is kept to a share of the time: after each choice it is left alone for a while that grows with what that took.
 """
 
 from collections.abc import Callable
 
 from router.placement.audit import Audit
-from router.placement.chooser import Answer, Chooser
+from router.placement.chooser import Chooser, Selection
 from router.placement.decision import Opinion
 from router.placement.question import Question
 from router.policy.base import Policy
@@ -26,7 +26,7 @@ class Shadow:
         Args:
             chooser: Asks the policy.
             audit: Where is counted.
-            timer: Tells what an answer took, in seconds; None lets the policy judge every request.
+            timer: Tells what a choice took, in seconds; None lets the policy judge every request.
         """
         self._chooser = chooser
         self._audit = audit
@@ -34,14 +34,14 @@ class Shadow:
         #: Placement's time from which on it may be asked again.
         self._rests_until_s = float("-inf")
 
-    def judge(self, question: Question, acting: Policy, answer: Answer) -> Opinion | None:
+    def judge(self, question: Question, acting: Policy, selection: Selection) -> Opinion | None:
         """The second policy's choice beside the one that counts; None where it is not asked, or fails."""
         if question.now_s < self._rests_until_s:
             self._audit.shadow.skipped += 1
             return None
         started_s = 0.0 if self._timer is None else self._timer()
         try:
-            opinion = self._ask(question, acting, answer)
+            opinion = self._ask(question, acting, selection)
         except Exception:  # noqa: BLE001 - whatever it does, the request is placed
             self._audit.shadow.failed += 1
             opinion = None
@@ -50,21 +50,21 @@ class Shadow:
             self._rests_until_s = question.now_s + taken_s * (1.0 / MAX_SHARE - 1.0)
         return opinion
 
-    def _ask(self, question: Question, acting: Policy, answer: Answer) -> Opinion:
-        other = self._chooser.answer(question)
+    def _ask(self, question: Question, acting: Policy, selection: Selection) -> Opinion:
+        other = self._chooser.select(question)
         excess_s = None
         if isinstance(acting, CacheAffinity):
-            excess_s = _find_excess_s(acting, question, answer, other)
+            excess_s = _find_excess_s(acting, question, selection, other)
         target = other.choice.target
         if other.failure is None:
-            self._audit.record_shadow(agrees=target == answer.choice.target, excess_s=excess_s)
+            self._audit.record_shadow(agrees=target == selection.choice.target, excess_s=excess_s)
         else:
             self._audit.shadow.failed += 1
         return Opinion(policy=self._chooser.policy.name, target=target, excess_s=excess_s)
 
 
-def _find_excess_s(acting: CacheAffinity, question: Question, answer: Answer, other: Answer) -> float | None:
+def _find_excess_s(acting: CacheAffinity, question: Question, selection: Selection, other: Selection) -> float | None:
     try:
-        return acting.total_s(question.query, other.view) - acting.total_s(question.query, answer.view)
+        return acting.total_s(question.query, other.view) - acting.total_s(question.query, selection.view)
     except (ArithmeticError, ValueError):
         return None

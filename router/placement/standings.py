@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.fleet.pace import WorkerPaces
 from router.fleet.rank import RankFacts
 from router.fleet.role import Engine, Role

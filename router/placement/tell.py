@@ -1,6 +1,6 @@
 """From what was chosen to the decision that can be asked for again."""
 
-from router.placement.chooser import Answer, Forecast
+from router.placement.chooser import Forecast, Selection
 from router.placement.decision import Decision
 from router.placement.eligible import Eligible
 from router.placement.explain import Telling
@@ -13,12 +13,18 @@ from router.policy.base import Policy
 
 
 def tell_choice(
-    policy: Policy, eligible: Eligible, question: Question, answer: Answer, *, forecast: Forecast, home: Home | None
+    policy: Policy,
+    eligible: Eligible,
+    question: Question,
+    selection: Selection,
+    *,
+    forecast: Forecast,
+    home: Home | None,
 ) -> Decision:
     """The decision for a request that was placed; `home` is its session's, whether it counts or not."""
     arrival = eligible.arrival
-    query, choice, view = question.query, answer.choice, answer.view
-    reused = view if answer.prefill is None else answer.prefill
+    query, choice, view = question.query, selection.choice, selection.view
+    reused = view if selection.prefill is None else selection.prefill
     cached_tokens, eligible_count = reused.overlap_tokens, question.eligible_count
     if not cached_tokens and eligible.withheld:
         cached_tokens = bound_overlap(
@@ -45,7 +51,7 @@ def tell_choice(
         session=arrival.session,
         prompt_tokens=query.prompt_tokens,
         target=choice.target,
-        prefill=None if answer.prefill is None else reused.target,
+        prefill=None if selection.prefill is None else reused.target,
         predicted_cached_tokens=cached_tokens,
         hoped_cached_tokens=reused.usable_overlap_tokens - reused.overlap_tokens,
         predicted_ttft_s=forecast.ttft_s,

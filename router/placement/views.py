@@ -8,7 +8,7 @@ import math
 
 import msgspec
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.fleet.load import ReportedLoad
 from router.fleet.pace import WorkerRatios
 from router.fleet.tiers import ReuseOption

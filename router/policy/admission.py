@@ -1,6 +1,6 @@
 """Term `admission`: seconds until a rank has room in its KV cache for the request."""
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.policy.base import PlacementQuery, RankView
 from router.policy.steps import added_step_s
 

@@ -1,6 +1,6 @@
 """Term `balance`: seconds that later requests lose by what this one pushes out of the cache."""
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.policy.base import PlacementQuery, RankView
 
 

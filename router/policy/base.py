@@ -10,7 +10,7 @@ from typing import Protocol
 
 import msgspec
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.fleet.tiers import DEFAULT_LINKS, ReuseOption, TierLinks
 from wire.ids import RequestId, SessionId, Target
 

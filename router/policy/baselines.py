@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import xxhash
 
-from router.config_policy import Coefficients, PolicyName
+from router.config.policy import Coefficients, PolicyName
 from router.policy.base import Choice, PlacementQuery, RankView, build_table
 from router.policy.ties import hash_to_target, pick_by_hash
 from wire.ids import Target

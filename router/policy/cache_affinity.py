@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from itertools import chain
 from typing import Protocol
 
-from router.config_policy import Coefficients, PolicyName, PolicyWeights
+from router.config.policy import Coefficients, PolicyName, PolicyWeights
 from router.policy.admission import AdmissionTerm
 from router.policy.balance import BalanceTerm
 from router.policy.base import Choice, PlacementQuery, RankView, build_table

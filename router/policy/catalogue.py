@@ -5,8 +5,8 @@ from typing import Any
 
 import msgspec
 
-from router.config_model import describe_valid
-from router.config_policy import Coefficients, PolicyConfig, PolicyName, PolicyWeights
+from router.config.model import describe_valid
+from router.config.policy import Coefficients, PolicyConfig, PolicyName, PolicyWeights
 from router.errors import ConfigError
 from router.policy.base import Policy
 from router.policy.baselines import LeastLoad, Random, RoundRobin, SessionHash

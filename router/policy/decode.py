@@ -1,6 +1,6 @@
 """Term `decode`: seconds by which the request and those that generate on a rank slow each other."""
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.policy.base import PlacementQuery, RankView
 from router.policy.steps import context_token_s
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from router.config_policy import Coefficients, PolicyWeights
+from router.config.policy import Coefficients, PolicyWeights
 from router.policy.admission import AdmissionTerm
 from router.policy.balance import BalanceTerm
 from router.policy.base import CostTable, PlacementQuery, RankView

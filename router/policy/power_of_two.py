@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import xxhash
 
-from router.config import Coefficients
+from router.config.policy import Coefficients
 from router.policy.base import Choice, PlacementQuery, RankView, build_table
 
 _MASK_64 = (1 << 64) - 1

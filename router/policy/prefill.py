@@ -1,6 +1,6 @@
 """Seconds that a prefill takes."""
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 
 
 def prefill_s(

@@ -2,7 +2,7 @@
 
 import math
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.policy.base import PlacementQuery, RankView
 from router.policy.steps import context_token_s
 

@@ -1,6 +1,6 @@
 """Term `reuse`: seconds until the rank has what the prompt needs: prefill, or fetching what lies in other tiers."""
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.policy.base import PlacementQuery, RankView
 from router.policy.prefill import prefill_s
 

@@ -1,6 +1,6 @@
 """Term `spread`: credit for one more copy of a head that many sessions share."""
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.policy.base import HotHead, PlacementQuery, RankView
 from router.policy.prefill import prefill_s
 

@@ -1,6 +1,6 @@
 """Term `stall`: seconds by which the request's prefill holds up those that are served on a rank."""
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.policy.base import PlacementQuery, RankView
 from router.policy.reuse import ReuseTerm
 

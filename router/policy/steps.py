@@ -1,6 +1,6 @@
 """Seconds between two tokens on a rank that generates."""
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 
 
 def context_token_s(capacity_tokens: int | None, coefficients: Coefficients, context_ratio: float = 1.0) -> float:

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.policy.base import PlacementQuery, RankView
 
 

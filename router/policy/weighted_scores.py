@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import msgspec
 
-from router.config import Coefficients
+from router.config.policy import Coefficients
 from router.policy.base import Choice, PlacementQuery, RankView, build_table
 from router.policy.ties import pick_by_hash
 

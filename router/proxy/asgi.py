@@ -5,10 +5,8 @@ from collections.abc import Awaitable, Callable
 from functools import partial
 from typing import Any
 
-from router.proxy.client import Client, ClientGoneError, Message
+from router.proxy.client import AsgiApp, Client, ClientGoneError, Message
 from router.proxy.headers import Headers
-
-AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
 
 
 class _AsgiCall:

@@ -18,11 +18,13 @@ from router.proxy.kept import check_id, name_response, name_session
 from router.proxy.known_bodies import KnownBodies
 from router.proxy.members import decode_members, tell_fault
 
-#: Fields that belong to the router: a rank or a prefill/decode pairing is not the client's to choose.
+#: Fields that belong to the router: a rank, a prefill/decode pairing or where to fetch KV from is not the client's to
+#: choose. `kv_hint` and `kv_router_hint` are what `kv_hints` was called before (NVIDIA/TensorRT-LLM#18153,
+#: ai-dynamo/dynamo#13591).
 ROUTED_FIELDS = ("routed_dp_rank", "data_parallel_rank")
 INTERNAL_FIELDS = (
     "bootstrap_host", "bootstrap_port", "bootstrap_room", "bootstrap_pair_key", "decode_tp_size",
-    "disagg_prefill_dp_rank", "kv_transfer_params", "kv_hints",
+    "disagg_prefill_dp_rank", "kv_transfer_params", "kv_hints", "kv_hint", "kv_router_hint",
 )  # fmt: skip
 ROUTERS_FIELDS = (*ROUTED_FIELDS, *INTERNAL_FIELDS)
 _ROUTERS_FIELDS = frozenset(ROUTERS_FIELDS)

@@ -31,7 +31,7 @@ from router.placement.instructions import Place
 from router.placement.stimuli import Outcome, TargetJudged
 from router.proxy import respond
 from router.proxy.attempt import Attempt
-from router.proxy.client import Client, ClientGoneError
+from router.proxy.client import Client, ClientGoneError, Scope
 from router.proxy.error_form import encode_error_event, find_error_form
 from router.proxy.fresh_ids import make_fresh_id
 from router.proxy.headers import Headers, HeadersTooLargeError, find_header, request_headers
@@ -48,8 +48,6 @@ from router.proxy.upstream import Exchange
 from router.proxy.verdicts import FULL_STATUSES, judge_error, judge_status
 from router.tracing import TRACEPARENT
 from wire.ids import RequestId, Target
-
-Scope = dict[str, Any]
 
 _log = logging.getLogger("dovecote.proxy")
 _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")

@@ -12,9 +12,11 @@ from typing import Any, Protocol
 from router.errors import BodyTooLargeError
 from router.proxy.headers import Headers
 
+Scope = dict[str, Any]
 Message = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
+AsgiApp = Callable[[Any, Receive, Send], Awaitable[None]]
 
 
 class ClientGoneError(Exception):
@@ -69,6 +71,10 @@ class Client(Protocol):
 
     async def drain(self) -> None:
         """Wait until there is room again, or the client is gone."""
+
+
+#: Serves a call of a client.
+Endpoint = Callable[[Scope, Client], Awaitable[None]]
 
 
 class AsgiClient:

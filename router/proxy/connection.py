@@ -14,7 +14,7 @@ from typing import Any, Protocol
 import httptools
 
 from router.errors import UpstreamClosedError
-from router.proxy.answer import Answer
+from router.proxy.exchange import PooledExchange
 from router.proxy.headers import MAX_HEADER_BYTES, MAX_HEADER_LINES, Headers
 from router.proxy.upstream import GarbledAnswerError
 
@@ -59,7 +59,7 @@ class Connection(asyncio.Protocol):
         #: How long the worker says that it keeps it idle; None where it says nothing.
         self.kept_s: float | None = None
         # The request under way.
-        self._answer: Answer | None = None
+        self._exchange: PooledExchange | None = None
         self._is_head_only = False
         self._begun_s = 0.0
         self._written_bytes = 0
@@ -79,7 +79,7 @@ class Connection(asyncio.Protocol):
         """Whether a request can be written."""
         return self._is_sound and not self._transport.is_closing()
 
-    async def ask(self, head: bytes, body: bytes, *, is_head_only: bool) -> Answer:
+    async def ask(self, head: bytes, body: bytes, *, is_head_only: bool) -> PooledExchange:
         """Write a request and wait for the head of its answer.
 
         Args:
@@ -92,26 +92,26 @@ class Connection(asyncio.Protocol):
             UpstreamClosedError: The connection ended before the head.
             GarbledAnswerError: The head is no HTTP.
         """
-        answer = self._answer = Answer(self)
+        exchange = self._exchange = PooledExchange(self)
         self._is_head_only, self._begun_s = is_head_only, self._loop.time()
         self._acked_before = self._count_acked() if self._is_tls else self._written_bytes + 1
         self._written_bytes += len(head) + len(body)
         self._transport.writelines((head, body))
         try:
-            await answer.wait_for_head()
+            await exchange.wait_for_head()
         except BaseException:
-            answer.close()
+            exchange.close()
             raise
-        return answer
+        return exchange
 
-    # What the answer asks for
+    # What the exchange asks for
 
-    def release(self, answer: Answer) -> None:
+    def release(self, exchange: PooledExchange) -> None:
         """An exchange is over: its connection serves another one, or is closed at once."""
-        if self._answer is not answer:
+        if self._exchange is not exchange:
             return
-        self._answer = None
-        if not (answer.is_complete and self.is_open and self._transport.get_write_buffer_size() == 0):
+        self._exchange = None
+        if not (exchange.is_complete and self.is_open and self._transport.get_write_buffer_size() == 0):
             self.abort()
             return
         self._headers, self._head_bytes, self._received_bytes = [], 0, 0
@@ -146,25 +146,25 @@ class Connection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""
-        answer = self._answer
-        if answer is None or answer.is_complete:
+        exchange = self._exchange
+        if exchange is None or exchange.is_complete:
             # Nobody asked for this: it must not become the answer to a later request.
             self.abort()
             return
-        if self._is_between_chunks and answer.pass_chunks(data):
+        if self._is_between_chunks and exchange.pass_chunks(data):
             return
         self._received_bytes += len(data)
         try:
             self._parser.feed_data(data)
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as error:
             self._is_sound = False
-            if not answer.is_complete:
-                answer.fail(GarbledAnswerError("the worker's answer is not HTTP"), error)
-        if self._received_bytes > MAX_HEADER_BYTES and not answer.is_complete:
-            part = "a chunk's head or the trailer" if answer.has_head else "the head"
-            answer.fail(GarbledAnswerError(f"{part} of the worker's answer is too long"))
+            if not exchange.is_complete:
+                exchange.fail(GarbledAnswerError("the worker's answer is not HTTP"), error)
+        if self._received_bytes > MAX_HEADER_BYTES and not exchange.is_complete:
+            part = "a chunk's head or the trailer" if exchange.has_head else "the head"
+            exchange.fail(GarbledAnswerError(f"{part} of the worker's answer is too long"))
         self._is_between_chunks = self._is_between_chunks and data.endswith(b"\r\n")
-        answer.hand_on()
+        exchange.hand_on()
 
     def eof_received(self) -> None:
         """See asyncio."""
@@ -179,17 +179,17 @@ class Connection(asyncio.Protocol):
 
     def _end(self, error: Exception | None) -> None:
         self._is_sound = False
-        answer = self._answer
-        if answer is None or answer.is_complete:
+        exchange = self._exchange
+        if exchange is None or exchange.is_complete:
             return
-        if error is None and answer.has_head and self._ends_with_connection:
-            answer.complete()
-        elif answer.has_head:
-            answer.fail(UpstreamClosedError("the worker closed the connection before its answer was complete"), error)
+        if error is None and exchange.has_head and self._ends_with_connection:
+            exchange.complete()
+        elif exchange.has_head:
+            exchange.fail(UpstreamClosedError("the worker closed the connection before its answer was complete"), error)
         else:
             kind = UnreadRequestError if self._is_unread(error) else UpstreamClosedError
-            answer.fail(kind("the worker closed the connection before it answered"), error)
-        answer.hand_on()
+            exchange.fail(kind("the worker closed the connection before it answered"), error)
+        exchange.hand_on()
 
     def _is_unread(self, error: Exception | None) -> bool:
         """Whether the worker cannot have read the request that is under way.
@@ -224,24 +224,24 @@ class Connection(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """See httptools."""
-        if self._answer is None or self._answer.is_complete:
+        if self._exchange is None or self._exchange.is_complete:
             self._is_sound = False
 
     def on_header(self, name: bytes, value: bytes) -> None:
         """See httptools; trailers come so too, and are dropped."""
-        if self._answer is None or self._answer.has_head:
+        if self._exchange is None or self._exchange.has_head:
             return
         self._head_bytes += len(name) + len(value)
         if len(self._headers) == MAX_HEADER_LINES or self._head_bytes > MAX_HEADER_BYTES:
             self._is_sound = False
-            self._answer.fail(GarbledAnswerError("the head of the worker's answer is too long"))
+            self._exchange.fail(GarbledAnswerError("the head of the worker's answer is too long"))
         else:
             self._headers.append((name.lower(), value))
 
     def on_headers_complete(self) -> None:
         """See httptools."""
-        answer = self._answer
-        if answer is None or answer.has_head:
+        exchange = self._exchange
+        if exchange is None or exchange.has_head:
             return
         status = self._parser.get_status_code()
         self._is_informational = status < 200
@@ -249,10 +249,10 @@ class Connection(asyncio.Protocol):
             self._headers = []
             return
         self._read_framing(status)
-        answer.begin(status, self._headers)
+        exchange.begin(status, self._headers)
         if self._is_head_only:
             self._is_sound = False
-            answer.complete()
+            exchange.complete()
 
     def _read_framing(self, status: int) -> None:
         has_length = status in _BODILESS
@@ -266,8 +266,8 @@ class Connection(asyncio.Protocol):
     def on_body(self, piece: bytes) -> None:
         """See httptools."""
         self._received_bytes = 0
-        if self._answer is not None and not self._answer.is_complete:
-            self._answer.put(piece)
+        if self._exchange is not None and not self._exchange.is_complete:
+            self._exchange.put(piece)
 
     def on_chunk_header(self) -> None:
         """See httptools."""
@@ -280,12 +280,12 @@ class Connection(asyncio.Protocol):
     def on_message_complete(self) -> None:
         """See httptools."""
         self._is_between_chunks = False
-        answer = self._answer
+        exchange = self._exchange
         if self._is_informational:
             self._is_informational = False
-        elif answer is not None and not answer.is_complete:
+        elif exchange is not None and not exchange.is_complete:
             self._is_sound = self._is_sound and self._parser.should_keep_alive()
-            answer.complete()
+            exchange.complete()
 
 
 def read_kept_s(value: bytes) -> float | None:

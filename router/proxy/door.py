@@ -11,22 +11,21 @@ import asyncio
 import logging
 import socket
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Protocol
 
 import httptools
 
 from router.errors import DovecoteError
-from router.proxy.client import Client
+from router.proxy.client import Endpoint, Scope
 from router.proxy.departed import has_departed
 from router.proxy.door_call import DoorCall
-from router.proxy.door_scope import Scope, find_address, make_scope
+from router.proxy.door_scope import find_address, make_scope
 from router.proxy.error_form import encode_error
 from router.proxy.framing import BadHttpError, read_framing
 from router.proxy.headers import MAX_HEADER_BYTES, MAX_HEADER_LINES, Headers, HeadersTooLargeError
 from router.proxy.unsent import count_queued_bytes
 
-Answer = Callable[[Scope, Client], Awaitable[None]]
 _log = logging.getLogger("dovecote.door")
 
 #: Requests of one connection that wait behind the one being served.
@@ -44,7 +43,6 @@ HELD_LOOK_S = 1.0
 #: How long what a client still sends is taken and thrown away once it was answered: closing at once would take the
 #: answer from it.
 LINGER_S = 2.0
-
 
 _JSON = (b"content-type", b"application/json")
 _TOO_LARGE = HeadersTooLargeError(
@@ -65,15 +63,17 @@ class ServerState(Protocol):
 class Door(asyncio.Protocol):
     """One connection."""
 
-    def __init__(self, find_answer: Callable[[Scope], Answer], server: ServerState, app_state: dict[str, Any]) -> None:
+    def __init__(
+        self, find_endpoint: Callable[[Scope], Endpoint], server: ServerState, app_state: dict[str, Any]
+    ) -> None:
         """Wait for a client.
 
         Args:
-            find_answer: What serves a call.
+            find_endpoint: What serves a call.
             server: Who listens.
             app_state: What the application's start left for its calls.
         """
-        self._find_answer = find_answer
+        self._find_endpoint = find_endpoint
         self._server = server
         self._app_state = app_state
         self._loop = asyncio.get_running_loop()
@@ -271,7 +271,7 @@ class Door(asyncio.Protocol):
 
     async def _serve(self, call: DoorCall, scope: Scope) -> None:
         try:
-            await self._find_answer(scope)(scope, call)
+            await self._find_endpoint(scope)(scope, call)
         except Exception:  # noqa: BLE001
             # Our own defect: the client still gets an answer, and the log the story.
             _log.exception("call_failed method=%r path=%r", scope["method"], scope["path"][:200])
@@ -384,7 +384,7 @@ class Door(asyncio.Protocol):
         return min(silent_s, slow_s) + STALLED_S
 
 
-def make_door_class(find_answer: Callable[[Scope], Answer]) -> type[asyncio.Protocol]:
+def make_door_class(find_endpoint: Callable[[Scope], Endpoint]) -> type[asyncio.Protocol]:
     """The class of connections that a server of uvicorn makes for every client."""
 
     class BoundDoor(Door):
@@ -395,6 +395,6 @@ def make_door_class(find_answer: Callable[[Scope], Answer]) -> type[asyncio.Prot
             app_state: dict[str, Any],
             _loop: asyncio.AbstractEventLoop | None = None,
         ) -> None:
-            super().__init__(find_answer, server_state, app_state)
+            super().__init__(find_endpoint, server_state, app_state)
 
     return BoundDoor

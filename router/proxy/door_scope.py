@@ -9,10 +9,10 @@ from urllib.parse import unquote
 
 import httptools
 
+from router.proxy.client import Scope
 from router.proxy.framing import BadHttpError
 from router.proxy.headers import Headers
 
-Scope = dict[str, Any]
 _ASGI = {"version": "3.0", "spec_version": "2.3"}
 #: Longest target that is remembered: clients ask for a few paths over and over.
 _MAX_KNOWN_BYTES = 256

@@ -13,8 +13,7 @@ from urllib.parse import parse_qsl
 import msgspec
 from pydantic import Field, ValidationError
 
-from router.config_model import ConfigModel
-from router.config_policy import describe_refusal
+from router.config.model import ConfigModel, describe_refusal
 from router.errors import DovecoteError, RequestError
 from router.placement.stimuli import RequestArrived
 from router.proxy import respond
@@ -22,8 +21,8 @@ from router.proxy.api import PATHS, SHAPES, Api
 from router.proxy.asked import arrive, check_model, prepare
 from router.proxy.body import RequestBody
 from router.proxy.bounds import check_bounds
-from router.proxy.call import Scope, read_request_id
-from router.proxy.client import Client, ClientGoneError
+from router.proxy.call import read_request_id
+from router.proxy.client import Client, ClientGoneError, Scope
 from router.proxy.headers import Headers
 from router.proxy.members import decode_members
 from router.proxy.ports import ProxyParts

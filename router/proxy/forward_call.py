@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from router.config_forward import find_path_problem, is_below
+from router.config.forward import find_path_problem, is_below
 from router.errors import RequestError
 from router.metrics import RequestOutcome
 from router.proxy import splice

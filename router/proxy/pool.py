@@ -13,8 +13,8 @@ from urllib.parse import urlsplit
 
 from router.errors import UpstreamUnreachableError
 from router.open_files import is_own_limit
-from router.proxy.answer import Answer
 from router.proxy.connection import Connection, UnreadRequestError
+from router.proxy.exchange import PooledExchange
 from router.proxy.headers import Headers
 from router.proxy.lookout import Limit, Lookout
 from router.proxy.upstream import OutOfSocketsError
@@ -105,7 +105,7 @@ class PooledUpstream:
         self._origins: dict[str, Origin] = {}
         self._sweep: asyncio.TimerHandle | None = self._loop.call_later(POOL_IDLE_S, self._close_old)
 
-    async def open(self, url: str, headers: Headers, body: bytes, *, method: str = "POST") -> Answer:
+    async def open(self, url: str, headers: Headers, body: bytes, *, method: str = "POST") -> PooledExchange:
         """Send a request and wait for the answer's head; see `Upstream`."""
         place = url.find("/", 8)
         origin, target = (self._find(url), "/") if place < 0 else (self._find(url[:place]), url[place:])

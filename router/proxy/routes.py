@@ -11,8 +11,8 @@ from router.metrics import RequestOutcome
 from router.proxy import respond
 from router.proxy.abort_call import AbortCall
 from router.proxy.api import PATHS, Api
-from router.proxy.call import Call, Scope, WrongMethodError
-from router.proxy.client import AsgiClient, Client
+from router.proxy.call import Call, WrongMethodError
+from router.proxy.client import AsgiApp, AsgiClient, Client, Endpoint, Scope
 from router.proxy.dry_run import serve_dry_run
 from router.proxy.error_form import find_error_form
 from router.proxy.forward_call import METHODS, forward, is_forwarded
@@ -26,9 +26,6 @@ from router.proxy.running import RunningRequests
 from router.proxy.token_calls import COUNT_PATH, TOKEN_PATHS, count_tokens, serve_tokens
 from router.proxy.usable import UsableRanks
 
-AsgiApp = Callable[[Any, Any, Any], Awaitable[None]]
-#: Serves a call of a client.
-Answer = Callable[[Scope, Client], Awaitable[None]]
 #: Serves a call; made once the call is.
 Serving = Callable[[Call], Awaitable[RequestOutcome]]
 
@@ -57,13 +54,13 @@ class HotRoutes:
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         """One ASGI call."""
-        answer = self.find_answer(scope) if scope["type"] == "http" else None
-        if answer is None:
+        endpoint = self.find_endpoint(scope) if scope["type"] == "http" else None
+        if endpoint is None:
             await self._inner(scope, receive, send)
         else:
-            await answer(scope, AsgiClient(receive, send))
+            await endpoint(scope, AsgiClient(receive, send))
 
-    def find_answer(self, scope: Scope) -> Answer | None:
+    def find_endpoint(self, scope: Scope) -> Endpoint | None:
         """What serves a call; None where its path is not one of the data plane's."""
         found = self._find(scope["path"])
         if found is None:
@@ -81,11 +78,11 @@ class HotRoutes:
         is_known = path in _CLIENT_PATHS or path.startswith(_MODEL_PATHS) or find_response_path(path) is not None
         return is_known or self._is_forwarded(path)
 
-    def _find(self, path: str) -> tuple[tuple[str, ...], Answer] | None:
+    def _find(self, path: str) -> tuple[tuple[str, ...], Endpoint] | None:
         """Methods of a path, and what serves it; None where it is not one of the data plane's."""
-        answer = self._posted.get(path)
-        if answer is not None:
-            return _POST, answer
+        endpoint = self._posted.get(path)
+        if endpoint is not None:
+            return _POST, endpoint
         response = find_response_path(path)
         if response is not None:
             response_id, is_cancel = response
@@ -98,11 +95,11 @@ class HotRoutes:
         """Whether a path goes to a worker as it is; one of the router's own never does."""
         return is_forwarded(path, self._parts.forwarded) and not self._parts.has_own_route(path)
 
-    def _serve_posts(self) -> dict[str, Answer]:
+    def _serve_posts(self) -> dict[str, Endpoint]:
         """What serves each path of which there is one, with its one method."""
         ranks, named = self._ranks, self._named
 
-        def place(api: Api) -> Answer:
+        def place(api: Api) -> Endpoint:
             return self._serve(lambda call: OutputCall(call, api, named).serve())
 
         return {
@@ -115,7 +112,7 @@ class HotRoutes:
             "/close_session": self._serve(close_session),
         }
 
-    def _serve(self, serve: Serving) -> Answer:
+    def _serve(self, serve: Serving) -> Endpoint:
         def run(scope: Scope, client: Client) -> Awaitable[None]:
             call = Call(self._parts, self.running, scope, client)
             return call.run(partial(serve, call))

@@ -10,7 +10,7 @@ from itertools import combinations
 
 from msgspec import Struct
 
-#: Figures that differ by less than this share of the larger are tied, however little they vary from run to run.
+#: Figures that differ by less than this share of the larger are tied, however little the simulation varies.
 NOISE_RATIO = 0.03
 
 
@@ -21,10 +21,6 @@ class Figure(StrEnum):
     E2E = "e2e_mean_ms"
     CACHED = "cached_ratio"
     BUSIEST = "busiest_over_mean"
-
-
-#: Figures that move with the machine.
-TIMES = frozenset({Figure.TTFT, Figure.E2E})
 
 
 class Standing(Struct, frozen=True):
@@ -65,20 +61,20 @@ class Noise:
     """How far apart two policies' figures must lie to be told apart.
 
     Args:
-        spreads: By policy, how much each figure varies from run to run.
-        time_ratio: Share of the longer by which times must differ at least: more on a machine that is not quiet.
+        spreads: By policy, how much each figure varies from run to run of the simulation.
+        ratio: Share of the larger by which figures must differ at least. More on a machine that is not quiet: it moves
+            times, and with them what policies choose that look at load, and so where requests went and what was cached.
     """
 
-    def __init__(self, spreads: Sequence[Standing], time_ratio: float = NOISE_RATIO) -> None:
+    def __init__(self, spreads: Sequence[Standing], ratio: float = NOISE_RATIO) -> None:
         self._spreads = {spread.policy: spread for spread in spreads}
-        self._time_ratio = time_ratio
+        self._ratio = ratio
 
     def ties(self, figure: Figure, one: Standing, other: Standing) -> bool:
         """Whether the two lie closer than a share of the larger, or than what either varies by."""
         first, second = one.read(figure), other.read(figure)
         varies = max(self._spreads[each.policy].read(figure) for each in (one, other))
-        ratio = self._time_ratio if figure in TIMES else NOISE_RATIO
-        return abs(first - second) <= max(ratio * max(first, second), varies)
+        return abs(first - second) <= max(self._ratio * max(first, second), varies)
 
 
 class Agreement(Struct, frozen=True):

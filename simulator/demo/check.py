@@ -34,14 +34,14 @@ class CheckResult(Struct, frozen=True):
     #: Means of the simulated runs, and the largest less the smallest of each.
     simulated: tuple[Standing, ...]
     spreads: tuple[Standing, ...]
-    #: Share of the longer by which two times must differ to be told apart.
-    time_ratio: float
+    #: Share of the larger by which two figures must differ to be told apart.
+    noise_ratio: float
     agreement: Agreement
 
     @property
     def noise(self) -> Noise:
         """By which figures were told apart."""
-        return Noise(self.spreads, self.time_ratio)
+        return Noise(self.spreads, self.noise_ratio)
 
 
 class OrderCheck:
@@ -50,11 +50,11 @@ class OrderCheck:
     Args:
         plan: What the live runs were made by.
         tokenizer: The fleet's.
-        time_ratio: Times that differ by less than this share of the longer are tied.
+        noise_ratio: Figures that differ by less than this share of the larger are tied.
     """
 
-    def __init__(self, plan: DemoPlan, tokenizer: Tokenizer, *, time_ratio: float) -> None:
-        self._plan, self._tokenizer, self._time_ratio = plan, tokenizer, time_ratio
+    def __init__(self, plan: DemoPlan, tokenizer: Tokenizer, *, noise_ratio: float) -> None:
+        self._plan, self._tokenizer, self._noise_ratio = plan, tokenizer, noise_ratio
 
     def carry_out(self, summaries: Sequence[Summary], replies: Sequence[Sequence[Reply]]) -> CheckResult:
         """Simulate each policy on the requests that were sent, and compare.
@@ -72,8 +72,8 @@ class OrderCheck:
         runs = [self._simulate(trace, summary.policy) for summary in summaries]
         simulated = tuple(_combine(reports, fmean) for reports in runs)
         spreads = tuple(_combine(reports, _spread) for reports in runs)
-        agreement = compare(live, simulated, Noise(spreads, self._time_ratio))
-        return CheckResult(live, simulated, spreads, self._time_ratio, agreement)
+        agreement = compare(live, simulated, Noise(spreads, self._noise_ratio))
+        return CheckResult(live, simulated, spreads, self._noise_ratio, agreement)
 
     def _write_trace(self, replies: Sequence[Sequence[Reply]]) -> BlockTrace:
         accounts = [_account(run) for run in replies]

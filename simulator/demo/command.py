@@ -11,7 +11,7 @@ import typer
 from rich.console import Console
 
 from engine_shim.engine.tokenizer import TOY_FOLDER, Tokenizer
-from router.config import PolicyName
+from router.config.policy import PolicyName
 from simulator.demo import flags
 from simulator.demo.agreement import NOISE_RATIO
 from simulator.demo.check import NotAlikeError, OrderCheck
@@ -72,7 +72,7 @@ def demo(
     )
     tokenizer = Tokenizer(TOY_FOLDER)
     plan = _make_plan(options, tokenizer)
-    check = OrderCheck(plan, tokenizer, time_ratio=noise_ratio) if check_simulation else None
+    check = OrderCheck(plan, tokenizer, noise_ratio=noise_ratio) if check_simulation else None
     names = [name.value for name in policy or (CHECKED_POLICIES if check_simulation else DEFAULT_POLICIES)]
     comparison = Comparison(plan, names, console, time.monotonic, check)
     code = _run(comparison, console, output, keep=keep)

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from router.config import PolicyName
+from router.config.policy import PolicyName
 from simulator.demo.plan import ForwardName
 
 Trace = Annotated[Path | None, typer.Option(help="Weka, LMCache or tau-bench file, .jsonl or .jsonl.xz.")]
@@ -33,7 +33,7 @@ CheckSimulation = Annotated[
 NoiseRatio = Annotated[
     float,
     typer.Option(
-        min=0.0, max=1.0, help="Times closer than this share of the longer are tied, when orders are compared."
+        min=0.0, max=1.0, help="Figures closer than this share of the larger are tied, when orders are compared."
     ),
 ]
 Json = Annotated[bool, typer.Option("--json", help="One JSON object instead of tables; words go to stderr.")]

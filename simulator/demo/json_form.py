@@ -27,7 +27,7 @@ def describe_as_json(plan: DemoPlan, summaries: Sequence[Summary], result: Check
             "measured": result.live,
             "simulated": result.simulated,
             "spreads": result.spreads,
-            "noise_ratio": result.time_ratio,
+            "noise_ratio": result.noise_ratio,
             "pairs": result.agreement.pairs,
         }
     return msgspec.json.format(msgspec.json.encode(form)).decode()

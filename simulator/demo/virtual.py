@@ -7,7 +7,7 @@ import msgspec
 
 from engine_shim.engine.forward.timed import CostModel
 from engine_shim.engine.spec import EngineSpec
-from router.config import ProbesConfig
+from router.config.failures import ProbesConfig
 from router.placement.instructions import Instruction
 from simulator.demo.plan import DemoPlan, name_worker
 from simulator.fleet.policies import parse_policy

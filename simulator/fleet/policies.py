@@ -5,7 +5,7 @@
 
 from pathlib import Path
 
-from router.config_policy import Coefficients, load_policy_config
+from router.config.policy import Coefficients, load_policy_config
 from router.errors import ConfigError
 from router.policy.base import Policy
 from router.policy.catalogue import build_policies, build_policy

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.config import PolicyName
+from router.config.policy import PolicyName
 from router.policy.base import PlacementQuery, RankView
 from router.policy.catalogue import build_policy
 from wire.ids import RequestId, SessionId, Target, WorkerId

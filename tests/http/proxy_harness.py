@@ -10,7 +10,7 @@ import uvicorn
 from fake_engine import MODEL
 
 from router.app import Router
-from router.config import build_fleet_config
+from router.config.fleet import build_fleet_config
 from router.control.registry import Entry
 from router.server import uvicorn_config
 

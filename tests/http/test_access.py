@@ -7,7 +7,7 @@ import pytest
 from proxy_harness import CHAT, in_process, on_socket, value
 
 from router.access.keys import hash_key
-from router.config_access import AccessConfig
+from router.config.access import AccessConfig
 
 KEYS = {role: f"{role}-{'k' * 40}" for role in ("client", "metrics", "admin")}
 ACCESS = {"keys": [{"name": role, "role": role, "hash": hash_key(key)} for role, key in KEYS.items()]}

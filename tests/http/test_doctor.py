@@ -11,7 +11,7 @@ from fake_engine import FakeEngine, running
 from typer.testing import CliRunner
 
 from router import cli
-from router.config import build_fleet_config
+from router.config.fleet import build_fleet_config
 from router.doctor.command import examine
 from router.doctor.findings import Check, Level
 from tests.ports import closed_port

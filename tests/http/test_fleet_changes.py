@@ -7,7 +7,7 @@ import pytest
 from fake_engine import hanging, held_until
 from proxy_harness import CHAT, eventually, in_process, value
 
-from router.config_workers import WorkerConfig
+from router.config.workers import WorkerConfig
 from router.control.registry import Entry, Listed, Put, Removed
 
 TOY = str(Path(__file__).parents[2] / "engine_shim/engine/tokenizer/toy")

@@ -8,7 +8,7 @@ import pytest
 from kubernetes_api import FakeApi, endpoint, make_slice, serving
 from proxy_harness import eventually, in_process
 
-from router.config_discovery import KubernetesDiscovery
+from router.config.discovery import KubernetesDiscovery
 from router.control.kubernetes import KubernetesSource
 from router.control.registry import Listed
 

@@ -12,7 +12,7 @@ from proxy_harness import CHAT, eventually, in_process, value
 
 from prefix_index.trust import Trust
 from router.access.keys import hash_key
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.metrics import PREFIX, RouterMetrics, StreamView
 from router.metrics_docs import LABELS, find_families, make_router, render_page
 from wire.ids import Target, WorkerId

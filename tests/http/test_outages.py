@@ -9,7 +9,7 @@ from keeping_engine import KeepingEngine
 from pair_engines import VllmEngine, VllmFabric
 from proxy_harness import DEADLINE_S, eventually, in_process, value
 
-from router.config_workers import WorkerConfig
+from router.config.workers import WorkerConfig
 from router.control.registry import Entry, Put, Removed
 from router.errors import PassingError
 from router.placement.instructions import Reject, RejectReason

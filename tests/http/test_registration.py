@@ -8,8 +8,8 @@ from fake_engine import FakeEngine, running
 from proxy_harness import CHAT, eventually, in_process
 
 from router.access.keys import hash_key
-from router.config_discovery import RegistrationConfig
-from router.config_workers import WorkerConfig
+from router.config.discovery import RegistrationConfig
+from router.config.workers import WorkerConfig
 from router.control.registrations import Refused, Registrations
 from router.control.registry import Registry
 

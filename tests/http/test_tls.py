@@ -9,7 +9,7 @@ from fake_engine import FakeEngine, running
 from proxy_harness import on_socket
 from test_access import ACCESS, bearer
 
-from router.config_tls import ServerTls
+from router.config.network import ServerTls
 from router.tls import ServerCertificate
 from tests.certificates import Authority
 

@@ -10,7 +10,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from proxy_harness import CHAT, in_process
 from test_access import ACCESS, KEYS, bearer
 
-from router.config_watching import TracingConfig
+from router.config.watching import TracingConfig
 from router.errors import ConfigError
 from router.tracing import make_tracing
 from tests.ports import closed_port, take_port

@@ -18,7 +18,9 @@ def ask(client, name, headers=None, **fields):
     return client.post("/v1/chat/completions", json=CHAT | fields, headers=lines)
 
 
-@pytest.mark.parametrize("field", ["kv_hints", "kv_transfer_params", "bootstrap_room", "bootstrap_host"])
+@pytest.mark.parametrize(
+    "field", ["kv_hints", "kv_hint", "kv_router_hint", "kv_transfer_params", "bootstrap_room", "bootstrap_host"]
+)
 async def test_G03_a_field_of_the_routers_passes_from_a_trusted_client_alone(engine, field):
     async with in_process([engine.url], access=ACCESS) as client:
         refused = await ask(client, "plain", **{field: HINTS})

@@ -6,9 +6,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from router.proxy.legs.machine import (
     Abort,
-    Answer,
     Answered,
     Begin,
+    Deliver,
     Ended,
     Fail,
     Failed,
@@ -65,14 +65,14 @@ class LegsMachine(RuleBasedStateMachine):
                     self.end(leg, "aborted")
                 case Release():
                     self.released.append(instruction)
-                case Answer() | Fail() | Retry():
+                case Deliver() | Fail() | Retry():
                     assert not self.stopped
                     self.told.append(instruction)
 
     @rule(leg=legs, good=st.booleans())
     def complete(self, leg, good):
         # A decode leg is read to its end only by whoever carries its answer.
-        if self.is_open(leg) and (leg is Leg.PREFILL or Answer(leg) in self.told):
+        if self.is_open(leg) and (leg is Leg.PREFILL or Deliver(leg) in self.told):
             self.end(leg, "whole")
             self.feed(Ended(leg, good))
         elif not self.is_open(leg):
@@ -86,7 +86,7 @@ class LegsMachine(RuleBasedStateMachine):
 
     @rule(leg=legs)
     def refuse(self, leg):
-        if self.is_open(leg) and (leg is Leg.PREFILL or Answer(leg) not in self.told):
+        if self.is_open(leg) and (leg is Leg.PREFILL or Deliver(leg) not in self.told):
             self.end(leg, "refused")
             self.feed(Refused(leg))
 
@@ -95,7 +95,7 @@ class LegsMachine(RuleBasedStateMachine):
         if self.is_open(Leg.DECODE):
             self.feed(Answered(good))
 
-    @precondition(lambda self: Answer(Leg.DECODE) in self.told and self.is_open(Leg.DECODE))
+    @precondition(lambda self: Deliver(Leg.DECODE) in self.told and self.is_open(Leg.DECODE))
     @rule()
     def show_output(self):
         self.output = True
@@ -122,12 +122,12 @@ class LegsMachine(RuleBasedStateMachine):
 
     @invariant()
     def the_client_gets_one_answer_or_one_error(self):
-        answers = [told for told in self.told if isinstance(told, Answer)]
+        answers = [told for told in self.told if isinstance(told, Deliver)]
         assert len(answers) <= 1
         assert len([told for told in self.told if isinstance(told, Fail | Retry)]) <= 1
         assert not (answers and any(isinstance(told, Retry) for told in self.told))
         if self.told[1:]:
-            assert isinstance(self.told[0], Answer)
+            assert isinstance(self.told[0], Deliver)
             assert isinstance(self.told[1], Fail)
 
     @invariant()
@@ -141,7 +141,7 @@ class LegsMachine(RuleBasedStateMachine):
     @invariant()
     def what_is_complete_came_whole_from_the_leg_that_answers(self):
         if self.legs.is_complete:
-            (answer,) = [told for told in self.told if isinstance(told, Answer)]
+            (answer,) = [told for told in self.told if isinstance(told, Deliver)]
             assert self.how[answer.leg] == "whole"
             assert not any(isinstance(told, Fail) for told in self.told)
 

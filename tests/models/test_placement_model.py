@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.fleet.rank import RankFacts
 from router.placement.instructions import Place, Reject, RejectReason
 from router.placement.ledger import Ledger, RankTotals

@@ -4,7 +4,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from router.config_workers import WorkerConfig
+from router.config.workers import WorkerConfig
 from router.control.registry import Entry, Listed, Put, Registry, Removed, WorkerAdded, WorkerChanged, WorkerGone
 
 SOURCES = ("config", "file", "kubernetes")

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from router.config_discovery import KubernetesDiscovery
+from router.config.discovery import KubernetesDiscovery
 from router.control.endpoint_slices import EndpointSlice, Seen, SliceMirror
 
 CONFIG = KubernetesDiscovery(service="engines")

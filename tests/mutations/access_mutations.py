@@ -296,7 +296,7 @@ ACCESS = (
         "router/shown_value.py",
         "        return super().repr_dict({key: _HIDDEN if may_be_secret(str(key)) else x[key] for key in x}, level)\n",
         "        return super().repr_dict(x, level)\n",
-        ("tests/router/access/test_access_config.py",),
+        ("tests/router/config/test_access_config.py",),
     ),
     Mutation(
         "a tenant overtakes all others in the queues of engines",

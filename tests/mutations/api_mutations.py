@@ -16,7 +16,7 @@ HELD = "router/prompt/held_chunks.py"
 SSE = "router/proxy/sse.py"
 NAMED = "router/proxy/named_requests.py"
 BOUNDS = "router/proxy/bounds.py"
-FORWARD = "router/config_forward.py"
+FORWARD = "router/config/forward.py"
 
 API = (
     Mutation(

@@ -5,7 +5,7 @@ from catalogue import Mutation
 UPSTREAM = ("tests/contracts/test_upstream_contract.py",)
 DOOR = ("tests/contracts/test_door_contract.py",)
 CONNECTION = "router/proxy/connection.py"
-ANSWER = "router/proxy/answer.py"
+EXCHANGE = "router/proxy/exchange.py"
 POOL = "router/proxy/pool.py"
 DOOR_FILE = "router/proxy/door.py"
 FRAMING = "router/proxy/framing.py"
@@ -38,27 +38,27 @@ WIRE = (
     Mutation(
         "an answer that breaks off counts as whole",
         CONNECTION,
-        "        if error is None and answer.has_head and self._ends_with_connection:\n",
-        "        if error is None and answer.has_head:\n",
+        "        if error is None and exchange.has_head and self._ends_with_connection:\n",
+        "        if error is None and exchange.has_head:\n",
         UPSTREAM,
     ),
     Mutation(
         "bytes behind an answer begin the next one",
         CONNECTION,
-        "        if self._answer is None or self._answer.is_complete:\n            self._is_sound = False\n",
-        "        if self._answer is None:\n            self._is_sound = False\n",
+        "        if self._exchange is None or self._exchange.is_complete:\n            self._is_sound = False\n",
+        "        if self._exchange is None:\n            self._is_sound = False\n",
         UPSTREAM,
     ),
     Mutation(
         "a connection with an unread answer serves the next request",
         CONNECTION,
-        "        if not (answer.is_complete and self.is_open",
+        "        if not (exchange.is_complete and self.is_open",
         "        if not (self.is_open",
         UPSTREAM,
     ),
     Mutation(
         "a worker is read from however slow the client",
-        ANSWER,
+        EXCHANGE,
         "        elif sum(map(len, self._pieces)) > MAX_WAITING_BYTES:\n",
         "        elif sum(map(len, self._pieces)) > 10_000 * MAX_WAITING_BYTES:\n",
         UPSTREAM,
@@ -150,8 +150,8 @@ WIRE = (
     Mutation(
         "trailers of an answer may be as long as they like",
         CONNECTION,
-        "        if self._received_bytes > MAX_HEADER_BYTES and not answer.is_complete:\n",
-        "        if self._received_bytes > MAX_HEADER_BYTES and not answer.has_head:\n",
+        "        if self._received_bytes > MAX_HEADER_BYTES and not exchange.is_complete:\n",
+        "        if self._received_bytes > MAX_HEADER_BYTES and not exchange.has_head:\n",
         UPSTREAM,
     ),
     Mutation(

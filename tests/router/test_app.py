@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 from router.app import Router
-from router.config import build_fleet_config
+from router.config.fleet import build_fleet_config
 from router.server import bind, serve_router
 
 CONFIG = {"workers": [{"url": "http://127.0.0.1:1", "id": "nobody"}]}

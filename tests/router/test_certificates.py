@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from cryptography.hazmat.primitives import serialization
 
-from router.config_tls import ServerTls, WorkerTls
+from router.config.network import ServerTls, WorkerTls
 from router.errors import ConfigError
 from router.tls import CertificateWatch, ServerCertificate, make_worker_context
 from tests.certificates import Authority

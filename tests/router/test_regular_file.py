@@ -7,7 +7,7 @@ import pytest
 
 from router import regular_file
 from router.cli import read_config
-from router.config_check import check_policy
+from router.config_files import check_policy
 from router.errors import ConfigError
 from router.regular_file import read_once
 

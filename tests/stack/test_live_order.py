@@ -1,7 +1,7 @@
 """Four policies over eight timed ranks of real engines behind the real router, and the same requests simulated.
 
-Engines are slow beside what they cost the machine, so that times are theirs; still only times that are far apart are
-told apart. What was cached, and where requests went, the machine hardly moves.
+Engines are slow beside what they cost the machine, so that times are theirs. Still a busy machine moves times, and
+with them what policies that look at load choose: only figures that are far apart are told apart.
 """
 
 import json

@@ -9,7 +9,7 @@
 
 namespace dovecote::pricing {
 
-//: `router.config_policy.Coefficients`, as far as terms need them.
+//: `router.config.policy.Coefficients`, as far as terms need them.
 struct Coefficients {
   double prefill_s_per_token, attention_s_per_token_pair, decode_step_s, decode_s_per_request;
   double decode_s_per_full_cache, decode_s_per_context_token;

@@ -1,6 +1,6 @@
 """What becomes of the two legs of a request: stimuli in, instructions out. Pure.
 
-    Begin ──> Send the legs, at once or prefill first ──> Answer with the leg that decides ──> both legs over
+    Begin ──> Send the legs, at once or prefill first ──> Deliver the leg that decides ──> both legs over
                 │ Refused: nobody can have begun               │ the other leg fails before any output
                 └──> Abort the other, Retry                    └──> Abort this one, Fail
 
@@ -98,8 +98,8 @@ class Release(msgspec.Struct, frozen=True):
     is_done: bool
 
 
-class Answer(msgspec.Struct, frozen=True):
-    """The client gets this leg's answer."""
+class Deliver(msgspec.Struct, frozen=True):
+    """Give the client this leg's answer."""
 
     leg: Leg
 
@@ -116,7 +116,7 @@ class Retry(msgspec.Struct, frozen=True):
     leg: Leg
 
 
-Instruction = Send | Abort | Release | Answer | Fail | Retry
+Instruction = Send | Abort | Release | Deliver | Fail | Retry
 
 
 class _State(StrEnum):
@@ -194,7 +194,7 @@ class Legs:
             return ()
         self._answering = Leg.DECODE
         ended = () if is_good else self._abort(Leg.PREFILL)
-        return (*ended, *self._tell(Answer(Leg.DECODE)))
+        return (*ended, *self._tell(Deliver(Leg.DECODE)))
 
     def _end_prefill(self, *, is_good: bool) -> tuple[Instruction, ...]:
         self._states[Leg.PREFILL] = _State.OVER
@@ -205,7 +205,7 @@ class Legs:
         if not self.is_decided:
             # The client's mistake, most often: it gets the answer in the worker's own words.
             self._answering, self.is_complete = Leg.PREFILL, True
-            return (*released, *self._abort(Leg.DECODE), *self._tell(Answer(Leg.PREFILL)))
+            return (*released, *self._abort(Leg.DECODE), *self._tell(Deliver(Leg.PREFILL)))
         return (*released, *self._lose_prefill())
 
     def _end_decode(self) -> tuple[Instruction, ...]:
@@ -235,7 +235,7 @@ class Legs:
         self.is_decided = True
         return () if self.is_complete else (Fail(leg),)
 
-    def _tell(self, told: Answer | Retry) -> tuple[Instruction, ...]:
+    def _tell(self, told: Deliver | Retry) -> tuple[Instruction, ...]:
         self.is_decided = True
         return (told,)
 

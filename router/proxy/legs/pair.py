@@ -16,9 +16,9 @@ from router.errors import DovecoteError, UpstreamError, UpstreamTimeoutError, Up
 from router.proxy.headers import Headers, find_header
 from router.proxy.legs.machine import (
     Abort,
-    Answer,
     Answered,
     Begin,
+    Deliver,
     Ended,
     Fail,
     Failed,
@@ -102,7 +102,7 @@ class PairExchange:
         self._loop = asyncio.get_running_loop()
         self._tasks: dict[Leg, asyncio.Task[None]] = {}
         self._running_out: dict[Leg, Limit] = {}
-        self._decided: asyncio.Future[Answer | Fail | Retry] = self._loop.create_future()
+        self._decided: asyncio.Future[Deliver | Fail | Retry] = self._loop.create_future()
         self._failed: asyncio.Future[Leg] = self._loop.create_future()
         #: What went wrong with a leg.
         self.errors: dict[Leg, DovecoteError] = {}
@@ -112,7 +112,7 @@ class PairExchange:
         self.status = 0
         self.headers: Headers = []
 
-    async def open(self) -> Answer | Fail | Retry:
+    async def open(self) -> Deliver | Fail | Retry:
         """Send the legs and wait until one of them decides what the client gets."""
         self._feed(Begin())
         try:
@@ -193,7 +193,7 @@ class PairExchange:
 
     def _feed(self, stimulus: Stimulus) -> None:
         for instruction in self._legs.handle(stimulus):
-            if isinstance(instruction, Answer | Fail):
+            if isinstance(instruction, Deliver | Fail):
                 self._edge.blame(instruction.leg)
             self._perform(instruction)
 
@@ -214,7 +214,7 @@ class PairExchange:
             case Fail(leg) if self._decided.done():
                 if not self._failed.done():
                     self._failed.set_result(leg)
-            case Answer() | Fail() | Retry() if not self._decided.done():
+            case Deliver() | Fail() | Retry() if not self._decided.done():
                 self._decided.set_result(instruction)
 
     def _stop(self, leg: Leg) -> None:

@@ -22,7 +22,7 @@ from router.proxy.interrupt import ExchangeWatch
 from router.proxy.legs import bodies
 from router.proxy.legs.aborts import abort_on_engine
 from router.proxy.legs.addressing import address_body, name_headers, reads_name
-from router.proxy.legs.machine import Answer, Leg, Order, Retry
+from router.proxy.legs.machine import Deliver, Leg, Order, Retry
 from router.proxy.legs.pair import PairExchange, PrefillError, ReadAnswer, WholeAnswer
 from router.proxy.legs.parts import SendingParts
 from router.proxy.named_requests import make_engine_name
@@ -148,7 +148,7 @@ class Sending:
             self.handed = legs.handed
             error = pair.errors[decision.leg]
             raise _RefusedError(target, error) from error
-        if not isinstance(decision, Answer):
+        if not isinstance(decision, Deliver):
             raise pair.errors[decision.leg]
         answer = pair.prefill_answer if decision.leg is Leg.PREFILL else None
         exchange: Exchange = pair if answer is None else ReadAnswer(answer)

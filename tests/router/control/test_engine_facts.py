@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.config_workers import WorkerConfig
+from router.config.workers import WorkerConfig
 from router.control.facts import (
     ContradictionError,
     EventPorts,

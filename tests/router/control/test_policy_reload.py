@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from router.config_policy import PolicyConfig, load_policy_config
+from router.config.policy import PolicyConfig, load_policy_config
 from router.control.reload import PolicyFile
 from router.errors import ConfigError
 from router.regular_file import MAX_READS, read_still

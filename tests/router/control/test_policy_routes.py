@@ -5,8 +5,8 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from router.app import Router
-from router.config import build_fleet_config
-from router.config_policy import PolicyConfig
+from router.config.fleet import build_fleet_config
+from router.config.policy import PolicyConfig
 from router.control.audit_metrics import AuditCollector
 from router.control.reload import PolicyFile
 from router.fleet.rank import RankFacts

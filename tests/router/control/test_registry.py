@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.config_workers import WorkerConfig
+from router.config.workers import WorkerConfig
 from router.control.registry import (
     MAX_WORKERS,
     Entry,

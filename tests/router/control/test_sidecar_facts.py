@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.config import build_fleet_config
+from router.config.fleet import build_fleet_config
 from router.control.facts import find_rank_events, read_sidecar_facts
 from router.control.health import HealthGate
 from router.control.registry import Entry

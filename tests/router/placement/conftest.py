@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 
 import pytest
 
-from router.config_policy import Coefficients, PolicyWeights
+from router.config.policy import Coefficients, PolicyWeights
 from router.fleet.rank import RankFacts
 from router.placement.homes import name_home
 from router.placement.instructions import Instruction

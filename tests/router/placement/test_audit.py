@@ -5,7 +5,7 @@ from array import array
 
 import pytest
 
-from router.config_policy import PolicyWeights
+from router.config.policy import PolicyWeights
 from router.placement.accuracy import Accuracy
 from router.placement.audit import Audit, Histogram, find_regret_s
 from router.placement.stimuli import RequestArrived

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from router.config_policy import Coefficients, PolicyWeights
+from router.config.policy import Coefficients, PolicyWeights
 from router.fleet.rank import RankFacts
 from router.placement.instructions import Place, RejectReason
 from router.placement.placer import Placer

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from router.config_policy import Coefficients, PolicyWeights
+from router.config.policy import Coefficients, PolicyWeights
 from router.placement.heads import HotHeads
 from router.placement.homes import Home, is_broken, mark_chain
 from router.placement.stimuli import LoadReported

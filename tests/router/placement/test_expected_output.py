@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.config_policy import Coefficients, PolicyWeights
+from router.config.policy import Coefficients, PolicyWeights
 from router.placement.stimuli import Outcome, RequestArrived
 from router.policy.steps import context_token_s
 

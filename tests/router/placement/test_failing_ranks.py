@@ -4,7 +4,7 @@ another can take them.
 
 import pytest
 
-from router.config import PolicyName
+from router.config.policy import PolicyName
 from router.fleet.breaker import BreakerSettings, BreakerState, Verdict
 from router.placement.instructions import Reject, RejectReason
 from router.placement.stimuli import FleetChanged, Outcome, StateKept, TargetJudged, WorkerProbed

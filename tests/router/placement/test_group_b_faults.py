@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from router.config import build_fleet_config
+from router.config.fleet import build_fleet_config
 from router.errors import ConfigError
 from router.placement.instructions import Place, RejectReason
 from router.placement.settings import RequestLimit

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.placement.live import HALVE_AT, LiveSessions, LiveShare, PausedSessions
 from wire.ids import Target, WorkerId
 

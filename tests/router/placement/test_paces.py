@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.config import Coefficients
+from router.config.policy import Coefficients
 from router.placement.paces import Paces, predict_step, record_decode, record_prefill
 from router.placement.reservation import Reservation, StepParts
 from wire.ids import RequestId, Target, WorkerId

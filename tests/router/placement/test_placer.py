@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.placement.instructions import Place, Reject, RejectReason
 from router.placement.placer import MAX_TOKENS
 from router.placement.stimuli import FleetChanged, Outcome

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from router.config_policy import Coefficients, PolicyWeights
+from router.config.policy import Coefficients, PolicyWeights
 from router.placement.shadow import MAX_SHARE
 from router.policy.base import Choice, build_table
 from router.policy.baselines import LeastLoad

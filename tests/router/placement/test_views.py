@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.fleet.load import OwnLoad, ReportedLoad
 from router.fleet.pace import AS_THE_FLEET, WorkerRatios
 from router.fleet.rank import RankFacts

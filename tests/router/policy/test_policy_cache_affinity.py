@@ -5,7 +5,7 @@ from array import array
 
 import pytest
 
-from router.config_policy import Coefficients, PolicyWeights
+from router.config.policy import Coefficients, PolicyWeights
 from router.policy.base import PlacementQuery, RankView
 from router.policy.cache_affinity import CacheAffinity, neutralise
 from wire.ids import RequestId, SessionId, Target, WorkerId

@@ -2,7 +2,7 @@
 
 import pytest
 
-from router.config import Coefficients, PolicyName, PolicyWeights
+from router.config.policy import Coefficients, PolicyName, PolicyWeights
 from router.errors import ConfigError
 from router.policy.catalogue import build_policy
 

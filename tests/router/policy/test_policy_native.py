@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from router.config_policy import Coefficients, PolicyWeights
+from router.config.policy import Coefficients, PolicyWeights
 from router.policy.base import HotHead, PlacementQuery, RankView
 from router.policy.cache_affinity import CacheAffinity
 from router.policy.native import FEW_RANKS, Held, NativePricer, RankTable, Wait, pricing_available

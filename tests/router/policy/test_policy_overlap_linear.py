@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.config import Coefficients
+from router.config.policy import Coefficients
 from router.policy.active_blocks import ActiveBlocks, count_shared
 from router.policy.base import PlacementQuery, RankView
 from router.policy.overlap_linear import OverlapLinear, OverlapLinearSettings

@@ -6,7 +6,7 @@ from itertools import product
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.config_policy import Coefficients, PolicyWeights
+from router.config.policy import Coefficients, PolicyWeights
 from router.policy.base import PlacementQuery, RankView
 from router.policy.pairs import PairPolicy
 from router.policy.transfer import Link

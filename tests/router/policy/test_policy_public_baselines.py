@@ -1,6 +1,6 @@
 """Baselines after public descriptions: what each looks at, and in which order."""
 
-from router.config import Coefficients
+from router.config.policy import Coefficients
 from router.policy.base import PlacementQuery, RankView
 from router.policy.power_of_two import PowerOfTwo
 from router.policy.prefix_threshold import PrefixThreshold, PrefixThresholdSettings

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.fleet.tiers import ReuseOption, TierLinks
 from router.policy.base import PlacementQuery, RankView
 from router.policy.decode import DecodeTerm

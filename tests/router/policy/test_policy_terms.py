@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from router.config_policy import Coefficients
+from router.config.policy import Coefficients
 from router.fleet.tiers import ReuseOption, TierLinks
 from router.policy.admission import AdmissionTerm
 from router.policy.balance import BalanceTerm

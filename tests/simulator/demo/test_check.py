@@ -54,7 +54,7 @@ def summaries(**ttfts_s):
 
 
 def carry_out(found, replies=None):
-    return OrderCheck(PLAN, TOKENIZER, time_ratio=0.03).carry_out(found, replies or [REPLIES] * len(found))
+    return OrderCheck(PLAN, TOKENIZER, noise_ratio=0.03).carry_out(found, replies or [REPLIES] * len(found))
 
 
 def test_an_order_that_was_measured_and_comes_out_again_agrees():

@@ -48,12 +48,13 @@ def test_the_spread_between_runs_counts_as_noise():
     assert verdicts(compare(live, simulated, still(40)))["b", "a"] is Verdict.TIED
 
 
-def test_more_noise_can_be_asked_for_in_times_and_leaves_ratios_alone():
-    live, simulated = standings(100, 120), standings(120, 100)
-    cached = [Standing("a", 100, 100, 0.8, 1.0), Standing("b", 100, 100, 0.7, 1.0)]
-    noise = Noise([Standing(name, 0, 0, 0, 0) for name in "ab"], time_ratio=0.25)
-    assert verdicts(compare(live, simulated, noise))["b", "a"] is Verdict.TIED
-    assert verdicts(compare(cached, cached, noise), Figure.CACHED)["a", "b"] is Verdict.SAME
+@pytest.mark.parametrize("figure", Figure)
+def test_more_noise_can_be_asked_for_than_the_simulation_has(figure):
+    close, far = ([Standing(name, *[value] * 4) for name, value in zip("ab", pair, strict=True)]
+                  for pair in ((0.8, 0.7), (0.8, 0.5)))  # fmt: skip
+    noise = Noise([Standing(name, 0, 0, 0, 0) for name in "ab"], ratio=0.25)
+    assert set(verdicts(compare(close, close[::-1], noise), figure).values()) == {Verdict.TIED}
+    assert set(verdicts(compare(far, far, noise), figure).values()) == {Verdict.SAME}
 
 
 def test_a_comparison_in_which_nothing_can_be_told_apart_does_not_hold():

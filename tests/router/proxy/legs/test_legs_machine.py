@@ -4,9 +4,9 @@ import pytest
 
 from router.proxy.legs.machine import (
     Abort,
-    Answer,
     Answered,
     Begin,
+    Deliver,
     Ended,
     Fail,
     Failed,
@@ -52,9 +52,9 @@ def test_a_decode_leg_is_sent_once_its_prefill_is_done():
         (Failed(D), (Abort(P), Release(is_done=False), Fail(D))),
         (Refused(P), (Abort(D), Release(is_done=False), Retry(P))),
         (Refused(D), (Abort(P), Release(is_done=False), Retry(D))),
-        (Ended(P, is_good=False), (Release(is_done=False), Abort(D), Answer(P))),
-        (Answered(is_good=False), (Abort(P), Release(is_done=False), Answer(D))),
-        (Answered(is_good=True), (Answer(D),)),
+        (Ended(P, is_good=False), (Release(is_done=False), Abort(D), Deliver(P))),
+        (Answered(is_good=False), (Abort(P), Release(is_done=False), Deliver(D))),
+        (Answered(is_good=True), (Deliver(D),)),
         (TimedOut(P), (Abort(P), Abort(D), Release(is_done=False), Fail(P))),
         (TimedOut(D), (Abort(P), Abort(D), Release(is_done=False), Fail(D))),
         (Stopped(), (Abort(P), Abort(D), Release(is_done=False))),

@@ -8,13 +8,13 @@ import yaml
 from typer.testing import CliRunner
 
 from router import cli
-from router.config import FleetConfig, PolicyName
-from router.config_docs import describe_fleet_schema, describe_policy_schema, find_field_words, render_page
-from router.config_policy import Coefficients, PolicyConfig, PolicyWeights, load_policy_config
+from router.config.docs import describe_fleet_schema, describe_policy_schema, find_field_words, render_page
+from router.config.fleet import FleetConfig
+from router.config.policy import Coefficients, PolicyConfig, PolicyName, PolicyWeights, load_policy_config
 from router.errors import ConfigError
 from router.policy.catalogue import build_policies
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXAMPLE = ROOT / "examples" / "policy.yaml"
 
 

@@ -10,7 +10,7 @@ from pydantic_core import PydanticCustomError
 
 from prefix_index.components import STANDARD
 from prefix_index.layout import GroupLayout, Layout
-from router.config_model import ConfigModel, Port, Text, describe_valid
+from router.config.model import ConfigModel, Port, Text, describe_valid
 from router.fleet.role import Engine, Role
 from router.fleet.tiers import DEFAULT_LINKS, TierLinks
 

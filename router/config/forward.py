@@ -6,7 +6,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
-from router.config_model import ConfigModel, Text
+from router.config.model import ConfigModel, Text
 
 #: Segments of which an engine's paths to its operator are made (SGLang, vLLM); none is ever passed on.
 OPERATORS_SEGMENTS = frozenset(

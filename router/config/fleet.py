@@ -1,68 +1,34 @@
-"""The fleet's configuration: frozen models, their defaults and units, and errors that say what would be valid.
+"""The whole of `fleet.yaml`: its sections, what holds between them, and the way from a text to one that can be used.
 
-Declares only. The text of a file, its name and the environment come in as arguments; nothing is opened here. Order of
-precedence: default < file < `DOVECOTE__SECTION__KEY` < flag.
+The text of a file, its name and the environment come in as arguments. Order of precedence: default < file <
+`DOVECOTE__SECTION__KEY` < flag.
 """
 
 from collections.abc import Mapping
 from typing import Annotated, Any, Self
-from urllib.parse import urlsplit
 
 from pydantic import Field, ValidationError, model_validator
 from pydantic_core import ErrorDetails, PydanticCustomError
 
-from router.config_access import AccessConfig, is_loopback
-from router.config_breaker import BreakerConfig
-from router.config_discovery import DiscoveryConfig, RegistrationConfig, ShutdownConfig
-from router.config_forward import ForwardConfig
-from router.config_model import ConfigModel, Count, Port, Seconds, SizeBytes, Text, describe_valid
-from router.config_policy import (
-    MAX_TEXT_CHARS,
-    Coefficients,
-    PolicyConfig,
-    PolicyName,
-    PolicySection,
-    PolicyWeights,
-    ShadowConfig,
-    describe_refusal,
-    parse_config_text,
-)
-from router.config_queue import QueueConfig
-from router.config_retries import RetriesConfig
-from router.config_sources import apply_environment, apply_flags, find_origin
-from router.config_tls import ServerTls, WorkerTls
-from router.config_watching import LogsConfig, TracingConfig
-from router.config_workers import CacheConfig, EventsMode, EventSource, WorkerConfig, check_workers_differ
+from router.config.access import AccessConfig, is_loopback
+from router.config.discovery import DiscoveryConfig, RegistrationConfig
+from router.config.failures import BreakerConfig, ProbesConfig, RetriesConfig
+from router.config.forward import ForwardConfig
+from router.config.limits import BoundsConfig, LimitsConfig, TimeoutsConfig
+from router.config.model import ConfigModel, Count, Seconds, Text, describe_refusal, describe_valid
+from router.config.network import ListenConfig, RedisConfig, WorkerTls
+from router.config.policy import PolicySection
+from router.config.queue import AdmissionLimit, QueueConfig
+from router.config.sources import apply_environment, apply_flags, find_origin
+from router.config.text import parse_config_text
+from router.config.watching import LogsConfig, TracingConfig
+from router.config.workers import WorkerConfig, check_workers_differ
 from router.errors import ConfigError
 from router.shown_value import may_be_secret
-
-__all__ = [
-    "MAX_TEXT_CHARS", "AccessConfig", "AdmissionLimit", "BreakerConfig", "CacheConfig", "Coefficients", "EventSource",
-    "EventsMode", "FleetConfig", "LimitsConfig", "ListenConfig", "PolicyConfig", "PolicyName", "PolicySection",
-    "PolicyWeights", "ProbesConfig", "RedisConfig", "RetriesConfig", "SessionsConfig", "ShadowConfig",
-    "TimeoutsConfig", "TokenizerConfig", "WorkerConfig", "build_fleet_config", "describe_schema", "describe_valid",
-    "load_fleet_config",
-]  # fmt: skip
 
 #: Most workers named in an error.
 MAX_NAMED = 20
 NO_WORKER = "no worker given: use --workers URL or `workers:` in --config"
-
-
-class ListenConfig(ConfigModel):
-    """Where the router listens."""
-
-    #: Loopback unless said otherwise.
-    host: Text = "127.0.0.1"
-    #: 0 takes a free port and prints it.
-    port: Port = 8_080
-    #: A second port, for all that is not a client's: decisions, workers, policy. The first then serves clients, health
-    #: and metrics alone. One port for all where left out.
-    admin_port: Port | None = None
-    #: Address of that port.
-    admin_host: Text = "127.0.0.1"
-    #: Plain HTTP where left out.
-    tls: ServerTls | None = None
 
 
 class TokenizerConfig(ConfigModel):
@@ -70,47 +36,6 @@ class TokenizerConfig(ConfigModel):
 
     #: Folder with tokenizer.json and tokenizer_config.json.
     path: Text
-
-
-class LimitsConfig(ConfigModel):
-    """Bounds on what clients may ask for and on what is kept."""
-
-    #: Longest request body.
-    body_bytes: SizeBytes = 64 << 20
-    #: Decisions kept for explanation.
-    decisions: Count = 4_096
-    #: Streams that can be open at a time; each needs two open files, which the system must allow.
-    streams: Count = 8_000
-
-
-class TimeoutsConfig(ConfigModel):
-    """How long a worker may take."""
-
-    #: To accept a connection.
-    connect_s: Seconds = 5.0
-    #: To the first byte of the answer, queueing in the engine and prefill included, and of one that is not streamed all
-    #: of its generation.
-    first_byte_s: Seconds = 600.0
-    #: Between two pieces of an answer, not counting the time in which its client has no room for more. So long a client
-    #: may take nothing at all, too, and 65 s at most.
-    idle_s: Seconds = 120.0
-    #: From the whole request to the last byte of its answer, however it dribbles.
-    request_s: Seconds = 3_600.0
-    #: For a prefill rank to be done with the prompt, its queue included. Only for pairs.
-    prefill_s: Seconds = 300.0
-    #: From there to the decode rank's first piece of a stream, the transfer included. Only for pairs; an answer that is
-    #: not streamed is bounded by `first_byte_s` alone.
-    handoff_s: Seconds = 30.0
-
-
-class ProbesConfig(ConfigModel):
-    """How health is asked for."""
-
-    interval_s: Seconds = 2.0
-    #: Failed probes in a row that make a worker unhealthy.
-    unhealthy_after: Count = 3
-    #: Good probes in a row that make it healthy again.
-    healthy_after: Count = 1
 
 
 class SessionsConfig(ConfigModel):
@@ -122,43 +47,14 @@ class SessionsConfig(ConfigModel):
     max_sessions: Count = 100_000
 
 
-class RedisConfig(ConfigModel):
-    """Where sidecars publish cache events for many routers. Without it their own sockets are read."""
+class ShutdownConfig(ConfigModel):
+    """How a router ends at SIGTERM: not ready at once, then no new requests, then gone."""
 
-    #: `redis://`, `rediss://` or `unix://`; may hold a password, so that it is never shown.
-    url: Text
-
-    @model_validator(mode="after")
-    def _usable_url(self) -> Self:
-        if urlsplit(self.url).scheme in {"redis", "rediss", "unix"} and self.url.isprintable():
-            return self
-        problem = "a Redis URL looks like redis://host:6379/0"
-        raise PydanticCustomError("bad_url", "{problem}", {"key": "url", "value": "(not shown)", "problem": problem})
-
-
-class AdmissionLimit(ConfigModel):
-    """Most requests that some workers may have at once; the next one is refused where no other worker is free."""
-
-    #: Ids of the workers that share the limit; each must be one of `workers`. `queue.requests_per_rank` limits workers
-    #: of any source.
-    workers: Annotated[tuple[Text, ...], Field(min_length=1, max_length=10_000)]
-    #: Requests placed there and not ended, over all of them.
-    max_requests: Count
-
-
-class BoundsConfig(ConfigModel):
-    """Largest values in one request, by what its engine would do with them."""
-
-    #: Answers to one prompt (`n`, `best_of`).
-    choices: Count = 128
-    #: Prompts, documents or items in one body.
-    prompts: Count = 2_048
-    #: Answers over all prompts of a body.
-    answers: Count = 4_096
-    #: Log probabilities of one token.
-    logprobs: Count = 128
-    #: Tokens of one answer.
-    output_tokens: Count = 100_000_000
+    #: Time for which it takes requests after `/readyz` said 503, so that balancers can notice; 5 s where left out and
+    #: somebody asked `/readyz` within the last minute, else none. SIGINT does not wait.
+    wait_s: Annotated[float, Field(strict=True, ge=0, le=3_600)] | None = None
+    #: Time for which running requests may go on after that.
+    grace_s: Seconds = 30.0
 
 
 class FleetConfig(ConfigModel):
@@ -283,8 +179,3 @@ def _describe(detail: ErrorDetails) -> tuple[list[str], object, str, bool]:
     if detail["type"] == "no_worker":
         return path, None, NO_WORKER, False
     return path, value, problem, shows_value
-
-
-def describe_schema() -> dict[str, Any]:
-    """JSON schema of `fleet.yaml`, for editors."""
-    return FleetConfig.model_json_schema()

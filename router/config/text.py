@@ -1,8 +1,13 @@
-"""YAML of a configuration file as plain values: safe, and strict about keys that stand twice."""
+"""The YAML text of a configuration as plain values: safe, bounded, and strict about keys that stand twice."""
 
 from typing import Any
 
 import yaml
+
+from router.errors import ConfigError
+
+#: A configuration longer than this is refused unread.
+MAX_TEXT_CHARS = 4 << 20
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -49,3 +54,21 @@ def parse_yaml(text: str) -> object:
         # A value that does not fit its explicit tag escapes the parser as a plain Python error.
         problem = "nested too deep" if isinstance(error, RecursionError) else str(error).partition("\n")[0]
         raise YamlError(problem or "a value does not fit its tag") from error
+
+
+def parse_config_text(text: str, file_name: str) -> object:
+    """Values of a configuration's text; an empty one has none.
+
+    Raises:
+        ConfigError: It is too long or no YAML.
+    """
+    if len(text) > MAX_TEXT_CHARS:
+        problem = f"longer than {MAX_TEXT_CHARS:,} characters"
+        raise ConfigError(file_name=file_name, key_path="", value=f"{len(text):,} characters", problem=problem)
+    try:
+        data = parse_yaml(text)
+    except YamlError as error:
+        line = "" if error.line_number is None else f"line {error.line_number}"
+        problem = f"no valid YAML: {error.problem}"
+        raise ConfigError(file_name=file_name, key_path=line, value=None, problem=problem, shows_value=False) from error
+    return {} if data is None else data

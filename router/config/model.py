@@ -1,11 +1,11 @@
-"""What every part of the configuration is made of: kinds of values, and the model that refuses unknown keys."""
+"""What every section is made of: kinds of values, the model that refuses unknown keys, and a refusal in words."""
 
 import difflib
 from collections.abc import Iterable, Mapping
-from typing import Annotated
+from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
-from pydantic_core import PydanticCustomError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
 Port = Annotated[int, Field(strict=True, ge=0, le=65_535)]
 Count = Annotated[int, Field(strict=True, ge=1, le=1_000_000_000)]
@@ -39,3 +39,28 @@ def describe_valid(word: object, names: Iterable[str]) -> str:
     near = difflib.get_close_matches(str(word), valid, n=1)
     guess = f"did you mean {near[0]!r}? " if near else ""
     return f"{guess}valid here: {', '.join(valid)}"
+
+
+#: What would be valid, by kind of refusal, where the library says it in words of Python.
+_NEEDS = {
+    "bool_type": "needs true or false",
+    "dict_type": "needs a mapping",
+    "float_type": "needs a number",
+    "int_type": "needs a whole number",
+    "model_type": "needs a mapping",
+    "string_type": "needs text; put it in quotes",
+    "tuple_type": "needs a list; [] is an empty one",
+}
+
+
+def describe_refusal(detail: ErrorDetails) -> tuple[list[str], object, str, bool]:
+    """Key path, value and problem of a refusal, and whether there is a value to show."""
+    path = [str(part) for part in detail["loc"] if not str(part).startswith("<")]
+    context: dict[str, Any] = detail.get("ctx") or {}
+    value, problem = detail["input"], _NEEDS.get(detail["type"], detail["msg"])
+    if "key" in context:
+        key = context["key"]
+        value = context.get("value", value.get(key) if isinstance(value, Mapping) else value)
+        path += key.split(".")
+    is_missing = detail["type"] == "missing"
+    return path, None if is_missing else value, problem, not is_missing

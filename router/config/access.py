@@ -1,4 +1,4 @@
-"""The `access:` of the configuration: keys, tenants, what is open. Declares only, as `router.config` does.
+"""The `access:` of the configuration: keys, tenants, what is open.
 
 Keys stand here, or in a file of their own that is read again when it changes, as digests: what `dovecote make-key` and
 `dovecote hash-key` print. No value of a wrong key is ever shown: it may be the key itself, pasted in the wrong place.
@@ -15,8 +15,8 @@ from pydantic_core import PydanticCustomError
 from router.access import Key, Principal, Role
 from router.access.keys import read_digest
 from router.access.principal import KeyLimits
-from router.config_model import ConfigModel, Count, SizeBytes, Text
-from router.config_policy import describe_refusal, parse_config_text
+from router.config.model import ConfigModel, Count, SizeBytes, Text, describe_refusal
+from router.config.text import parse_config_text
 from router.errors import ConfigError
 
 #: Names of keys and tenants are labels of metrics and words of logs.

@@ -1,14 +1,24 @@
-"""The `queue:` of the configuration: requests that wait while no worker has room, or none is there. Declares only."""
+"""The `queue:` and `admission:` of the configuration: how much workers take at once, and who waits meanwhile."""
 
 from typing import Annotated
 
 from pydantic import Field
 
 from router.admission import QueueSettings
-from router.config_model import ConfigModel, Count, Seconds
+from router.config.model import ConfigModel, Count, Seconds, Text
 
 Tenant = Annotated[str, Field(strict=True, min_length=1, max_length=64)]
 Share = Annotated[float, Field(strict=True, gt=0, le=1_000_000)]
+
+
+class AdmissionLimit(ConfigModel):
+    """Most requests that some workers may have at once; the next one is refused where no other worker is free."""
+
+    #: Ids of the workers that share the limit; each must be one of `workers`. `queue.requests_per_rank` limits workers
+    #: of any source.
+    workers: Annotated[tuple[Text, ...], Field(min_length=1, max_length=10_000)]
+    #: Requests placed there and not ended, over all of them.
+    max_requests: Count
 
 
 class QueueConfig(ConfigModel):

@@ -17,7 +17,7 @@ MAX_WAITING_BYTES = 256 << 10
 
 
 class Line(Protocol):
-    """The connection of an answer."""
+    """The connection of an exchange."""
 
     def pause(self) -> None:
         """Read nothing more for now."""
@@ -25,11 +25,11 @@ class Line(Protocol):
     def resume(self) -> None:
         """Read on."""
 
-    def release(self, answer: "Answer") -> None:
+    def release(self, exchange: "PooledExchange") -> None:
         """The exchange is over."""
 
 
-class Answer:
+class PooledExchange:
     """See `upstream.Exchange`."""
 
     def __init__(self, line: Line) -> None:

@@ -1,14 +1,26 @@
-"""The `breaker:` of the configuration: when a rank that fails gets no requests, and for how long."""
+"""The `probes:`, `breaker:` and `retries:` of the configuration: how failures are known, and what follows."""
 
-from typing import Self
+from typing import Annotated, Self
 
-from pydantic import model_validator
+from pydantic import Field, model_validator
 from pydantic_core import PydanticCustomError
 
-from router.config_model import ConfigModel, Count, Seconds
+from router.config.model import ConfigModel, Count, Ratio, Seconds
 from router.fleet.breaker import BreakerSettings
 
 _DEFAULT = BreakerSettings()
+#: Requests of one rank that are remembered at most.
+_MAX_WINDOW = 1_024
+
+
+class ProbesConfig(ConfigModel):
+    """How health is asked for."""
+
+    interval_s: Seconds = 2.0
+    #: Failed probes in a row that make a worker unhealthy.
+    unhealthy_after: Count = 3
+    #: Good probes in a row that make it healthy again.
+    healthy_after: Count = 1
 
 
 class BreakerConfig(ConfigModel):
@@ -48,5 +60,14 @@ class BreakerConfig(ConfigModel):
         return BreakerSettings(**self.model_dump())
 
 
-#: Requests of one rank that are remembered at most.
-_MAX_WINDOW = 1_024
+class RetriesConfig(ConfigModel):
+    """When a request that no worker can have begun is sent to another one. One that may have begun never is."""
+
+    #: Sendings of one request, the first included.
+    max_attempts: Annotated[int, Field(strict=True, ge=1, le=16)] = 3
+    #: Retries allowed for each request of late, so that a dying fleet is not flooded; ten more are always allowed.
+    budget_ratio: Ratio = 0.2
+    #: Pause before the first retry, doubled for each further one; a random part of it is waited.
+    backoff_s: Annotated[float, Field(strict=True, ge=0, le=60)] = 0.025
+    #: Longest pause.
+    max_backoff_s: Annotated[float, Field(strict=True, ge=0, le=60)] = 0.5

@@ -3,8 +3,8 @@
 import pytest
 
 from router.access.keys import hash_key
-from router.config import build_fleet_config, load_fleet_config
-from router.config_access import is_loopback, load_keys
+from router.config.access import is_loopback, load_keys
+from router.config.fleet import build_fleet_config, load_fleet_config
 from router.errors import ConfigError
 
 ONE = {"workers": [{"url": "http://a:1"}]}

@@ -1,7 +1,7 @@
-"""`dovecote check-config FILE...`: whether files can be used, before a router is asked to use them.
+"""Files of the configuration and those that they name: read, checked before a router uses them, their paths made whole.
 
-A file that holds nothing but `keys` is one of keys; one with a key of the fleet's configuration is a fleet's; any other
-is a policy's. Every file is looked at; each gets one line. A fleet's file is good only if those that it names are.
+`dovecote check-config FILE...` tells of each in a line. One that holds nothing but `keys` is a file of keys; one with a
+key of the fleet's configuration is a fleet's; any other is a policy's. A fleet's is good only if those it names are.
 """
 
 from collections.abc import Mapping
@@ -10,11 +10,13 @@ from typing import Any, TypeVar
 
 from pydantic import ValidationError
 
-from router.config import FleetConfig, WorkerConfig, build_fleet_config
-from router.config_access import MIN_SECRET_CHARS, AccessConfig, load_keys
-from router.config_discovery import load_workers
-from router.config_model import ConfigModel
-from router.config_policy import PolicyConfig, load_policy_config, parse_config_text
+from router.config.access import MIN_SECRET_CHARS, AccessConfig, load_keys
+from router.config.discovery import load_workers
+from router.config.fleet import FleetConfig, build_fleet_config
+from router.config.model import ConfigModel
+from router.config.policy import PolicyConfig, load_policy_config
+from router.config.text import parse_config_text
+from router.config.workers import WorkerConfig
 from router.errors import ConfigError
 from router.policy.catalogue import build_policies
 from router.regular_file import read_once, read_still

@@ -5,8 +5,8 @@ import sys
 
 import pytest
 
-from router.config import build_fleet_config
-from router.config_discovery import load_workers
+from router.config.discovery import load_workers
+from router.config.fleet import build_fleet_config
 from router.errors import ConfigError
 
 ONE = {"workers": [{"url": "http://h:1"}]}

@@ -1,22 +1,19 @@
 """How requests are placed: the `policy:` of the fleet's configuration, and the whole of a `policy.yaml`.
 
-Declares only, as `router.config` does. What each key does stands beside it and in `docs/config.md`, which is made from
-here. A policy file is taken whole or refused whole.
+What each key does stands beside it and in `docs/config.md`, which is made from here. A policy file is taken whole or
+refused whole.
 """
 
 from collections.abc import Mapping
 from enum import StrEnum
-from typing import Annotated, Any, Self
+from typing import Annotated, Self
 
 from pydantic import Field, ValidationError, field_validator, model_validator
-from pydantic_core import ErrorDetails, PydanticCustomError
+from pydantic_core import PydanticCustomError
 
-from router.config_model import ConfigModel, Ratio, Seconds, Text, Weight, describe_valid
+from router.config.model import ConfigModel, Ratio, Seconds, Text, Weight, describe_refusal, describe_valid
+from router.config.text import parse_config_text
 from router.errors import ConfigError
-from router.yaml_text import YamlError, parse_yaml
-
-#: A configuration longer than this is refused unread.
-MAX_TEXT_CHARS = 4 << 20
 
 Rate = Annotated[float, Field(strict=True, gt=0, le=1e15)]
 
@@ -172,49 +169,6 @@ def check_policy_name(value: object) -> object:
     if value in names:
         return value
     raise PydanticCustomError("unknown_policy", "{problem}", {"problem": describe_valid(value, names)})
-
-
-def parse_config_text(text: str, file_name: str) -> object:
-    """Values of a configuration's text; an empty one has none.
-
-    Raises:
-        ConfigError: It is too long or no YAML.
-    """
-    if len(text) > MAX_TEXT_CHARS:
-        problem = f"longer than {MAX_TEXT_CHARS:,} characters"
-        raise ConfigError(file_name=file_name, key_path="", value=f"{len(text):,} characters", problem=problem)
-    try:
-        data = parse_yaml(text)
-    except YamlError as error:
-        line = "" if error.line_number is None else f"line {error.line_number}"
-        problem = f"no valid YAML: {error.problem}"
-        raise ConfigError(file_name=file_name, key_path=line, value=None, problem=problem, shows_value=False) from error
-    return {} if data is None else data
-
-
-#: What would be valid, by kind of refusal, where the library says it in words of Python.
-_NEEDS = {
-    "bool_type": "needs true or false",
-    "dict_type": "needs a mapping",
-    "float_type": "needs a number",
-    "int_type": "needs a whole number",
-    "model_type": "needs a mapping",
-    "string_type": "needs text; put it in quotes",
-    "tuple_type": "needs a list; [] is an empty one",
-}
-
-
-def describe_refusal(detail: ErrorDetails) -> tuple[list[str], object, str, bool]:
-    """Key path, value and problem of a refusal, and whether there is a value to show."""
-    path = [str(part) for part in detail["loc"] if not str(part).startswith("<")]
-    context: dict[str, Any] = detail.get("ctx") or {}
-    value, problem = detail["input"], _NEEDS.get(detail["type"], detail["msg"])
-    if "key" in context:
-        key = context["key"]
-        value = context.get("value", value.get(key) if isinstance(value, Mapping) else value)
-        path += key.split(".")
-    is_missing = detail["type"] == "missing"
-    return path, None if is_missing else value, problem, not is_missing
 
 
 def load_policy_config(text: str, file_name: str) -> PolicyConfig:

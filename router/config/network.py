@@ -1,11 +1,15 @@
-"""The `tls` sections of the configuration: what the router shows its clients and workers, and whom it believes."""
+"""The `listen:`, `worker_tls:` and `redis:` of the configuration: where the router is reached and what it reaches.
+
+With them what the router shows its clients and workers over TLS, and whom it believes.
+"""
 
 from typing import Annotated, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, model_validator
 from pydantic_core import PydanticCustomError
 
-from router.config_model import ConfigModel, Text
+from router.config.model import ConfigModel, Port, Text
 
 
 class ServerTls(ConfigModel):
@@ -19,6 +23,22 @@ class ServerTls(ConfigModel):
     key_password: SecretStr | None = None
     #: PEM file with the authorities of clients' certificates; with it a client without one is not let in.
     client_ca_file: Text | None = None
+
+
+class ListenConfig(ConfigModel):
+    """Where the router listens."""
+
+    #: Loopback unless said otherwise.
+    host: Text = "127.0.0.1"
+    #: 0 takes a free port and prints it.
+    port: Port = 8_080
+    #: A second port, for all that is not a client's: decisions, workers, policy. The first then serves clients, health
+    #: and metrics alone. One port for all where left out.
+    admin_port: Port | None = None
+    #: Address of that port.
+    admin_host: Text = "127.0.0.1"
+    #: Plain HTTP where left out.
+    tls: ServerTls | None = None
 
 
 class WorkerTls(ConfigModel):
@@ -43,3 +63,17 @@ class WorkerTls(ConfigModel):
             told = {"key": key, "value": getattr(self, key), "problem": problem}
             raise PydanticCustomError("bad_tls", "{problem}", told)
         return self
+
+
+class RedisConfig(ConfigModel):
+    """Where sidecars publish cache events for many routers. Without it their own sockets are read."""
+
+    #: `redis://`, `rediss://` or `unix://`; may hold a password, so that it is never shown.
+    url: Text
+
+    @model_validator(mode="after")
+    def _usable_url(self) -> Self:
+        if urlsplit(self.url).scheme in {"redis", "rediss", "unix"} and self.url.isprintable():
+            return self
+        problem = "a Redis URL looks like redis://host:6379/0"
+        raise PydanticCustomError("bad_url", "{problem}", {"key": "url", "value": "(not shown)", "problem": problem})

@@ -1,6 +1,6 @@
 """What the keys of the configuration mean, read from where they are declared: for `docs/config.md` and for editors.
 
-    python -m router.config_docs > docs/config.md
+    python -m router.config.docs > docs/config.md
 
 A key's words are the `#:` lines above it; a section's words are its class's docstring.
 """
@@ -16,12 +16,12 @@ from typing import Annotated, Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, SecretStr
 from pydantic_core import PydanticUndefined
 
-from router.config import FleetConfig
-from router.config_policy import PolicyConfig
+from router.config.fleet import FleetConfig
+from router.config.policy import PolicyConfig
 
 _HEAD = """# Configuration
 
-Made from `router/config*.py` by `python -m router.config_docs > docs/config.md`; a test holds the two equal.
+Made from `router/config/` by `python -m router.config.docs > docs/config.md`; a test holds the two equal.
 
 `dovecote serve --config fleet.yaml` reads the fleet. Order of precedence: default < file < `DOVECOTE__SECTION__KEY` <
 flag. `policy.file` in it names a `policy.yaml`, which is read again when it changes, at SIGHUP and at

@@ -7,9 +7,9 @@ it can be corrected there: a key of the file, a variable, a flag's key.
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from router.config.text import YamlError, parse_yaml
 from router.errors import ConfigError
 from router.shown_value import may_be_secret
-from router.yaml_text import YamlError, parse_yaml
 
 #: Environment variables that start so override the file.
 ENVIRONMENT_PREFIX = "DOVECOTE__"

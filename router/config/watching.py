@@ -1,4 +1,4 @@
-"""The `logs:` and `tracing:` of the configuration: what the router tells of itself. Declares only."""
+"""The `logs:` and `tracing:` of the configuration: what the router tells of itself."""
 
 from enum import StrEnum
 from typing import Annotated
@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator
 from pydantic_core import PydanticCustomError
 
-from router.config_model import ConfigModel, Ratio, Text
+from router.config.model import ConfigModel, Ratio, Text
 
 
 class LogFormat(StrEnum):

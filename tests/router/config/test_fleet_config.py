@@ -7,24 +7,19 @@ import yaml
 from pydantic import ValidationError
 
 from prefix_index.layout import GroupLayout, Layout
-from router.config import (
-    MAX_TEXT_CHARS,
-    EventsMode,
-    EventSource,
-    FleetConfig,
-    PolicyName,
-    apply_environment,
-    build_fleet_config,
-    describe_schema,
-    load_fleet_config,
-)
+from router.config.docs import describe_fleet_schema
+from router.config.fleet import FleetConfig, build_fleet_config, load_fleet_config
+from router.config.policy import PolicyName
+from router.config.sources import apply_environment
+from router.config.text import MAX_TEXT_CHARS
+from router.config.workers import EventsMode, EventSource
 from router.errors import ConfigError
 from router.fleet.tiers import TierLinks
 
 ONE = 'workers: [{url: "http://a:1"}]\n'
 POLICIES = ", ".join(name.value for name in PolicyName)
 KEYS = ", ".join(sorted(FleetConfig.model_fields))
-EXAMPLE = Path(__file__).parents[2] / "examples" / "fleet.yaml"
+EXAMPLE = Path(__file__).parents[3] / "examples" / "fleet.yaml"
 
 
 def load(text, environment=None):
@@ -327,7 +322,7 @@ def test_values_already_parsed_are_taken_too():
 
 
 def test_the_schema_describes_every_section():
-    schema = describe_schema()
+    schema = describe_fleet_schema()
     assert set(schema["properties"]) == set(FleetConfig.model_fields)
     assert schema["additionalProperties"] is False
     assert "required" not in schema

@@ -1,4 +1,4 @@
-"""The `discovery:` and `registration:` of the configuration: who else than `workers:` names workers. Declares only."""
+"""The `discovery:` and `registration:` of the configuration: who else than `workers:` names workers."""
 
 from collections.abc import Mapping
 from ipaddress import ip_network
@@ -7,9 +7,9 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, ValidationError, field_validator, model_validator
 from pydantic_core import PydanticCustomError
 
-from router.config_model import ConfigModel, Port, Seconds, Text
-from router.config_policy import describe_refusal, parse_config_text
-from router.config_workers import (
+from router.config.model import ConfigModel, Port, Seconds, Text, describe_refusal
+from router.config.text import parse_config_text
+from router.config.workers import (
     CacheConfig,
     EventsConfig,
     EventsMode,
@@ -114,16 +114,6 @@ class DiscoveryConfig(ConfigModel):
                     {"key": f"kubernetes.{place}.service", "value": name, "problem": problem},
                 )  # fmt: skip
         return self
-
-
-class ShutdownConfig(ConfigModel):
-    """How a router ends at SIGTERM: not ready at once, then no new requests, then gone."""
-
-    #: Time for which it takes requests after `/readyz` said 503, so that balancers can notice; 5 s where left out and
-    #: somebody asked `/readyz` within the last minute, else none. SIGINT does not wait.
-    wait_s: Annotated[float, Field(strict=True, ge=0, le=3_600)] | None = None
-    #: Time for which running requests may go on after that.
-    grace_s: Seconds = 30.0
 
 
 class WorkersFile(ConfigModel):
