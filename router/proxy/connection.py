@@ -79,29 +79,19 @@ class Connection(asyncio.Protocol):
         """Whether a request can be written."""
         return self._is_sound and not self._transport.is_closing()
 
-    async def ask(self, head: bytes, body: bytes, *, is_head_only: bool) -> PooledExchange:
-        """Write a request and wait for the head of its answer.
+    def ask(self, head: bytes, body: bytes, *, is_head_only: bool) -> PooledExchange:
+        """Write a request. The head of its answer is waited for at the exchange, which may find the request unread.
 
         Args:
             head: Request line and header lines, with the empty one.
             body: The body.
             is_head_only: Whether the answer has no body, whatever its lines say.
-
-        Raises:
-            UnreadRequestError: The worker did not read the request.
-            UpstreamClosedError: The connection ended before the head.
-            GarbledAnswerError: The head is no HTTP.
         """
         exchange = self._exchange = PooledExchange(self)
         self._is_head_only, self._begun_s = is_head_only, self._loop.time()
         self._acked_before = self._count_acked() if self._is_tls else self._written_bytes + 1
         self._written_bytes += len(head) + len(body)
         self._transport.writelines((head, body))
-        try:
-            await exchange.wait_for_head()
-        except BaseException:
-            exchange.close()
-            raise
         return exchange
 
     # What the exchange asks for

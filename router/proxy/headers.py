@@ -19,8 +19,11 @@ _HOP_BY_HOP = frozenset(
 )  # fmt: skip
 #: Lines of a request that the router writes itself or that end here.
 _REQUEST_OWN = frozenset(
-    {b"host", b"content-length", b"accept-encoding", b"expect", b"x-data-parallel-rank", b"x-request-id"}
-)
+    {
+        b"host", b"content-length", b"content-encoding", b"accept-encoding", b"expect", b"x-data-parallel-rank",
+        b"x-request-id",
+    }
+)  # fmt: skip
 _REQUEST_LEFT_OUT = _HOP_BY_HOP | _REQUEST_OWN
 #: SGLang obeys lines of this prefix as if they were body fields: rank, bootstrap room, priority.
 _OVERRIDE_PREFIX = b"x-override-"

@@ -114,11 +114,11 @@ class PooledUpstream:
         connection = origin.take(self._loop.time())
         if connection is not None:
             try:
-                return await connection.ask(head, body, is_head_only=is_head_only)
+                return await connection.ask(head, body, is_head_only=is_head_only).wait_for_head()
             except UnreadRequestError:
                 pass
         connection = await self._connect(origin)
-        return await connection.ask(head, body, is_head_only=is_head_only)
+        return await connection.ask(head, body, is_head_only=is_head_only).wait_for_head()
 
     @property
     def is_closed(self) -> bool:

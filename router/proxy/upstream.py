@@ -42,7 +42,7 @@ class Exchange(Protocol):
         """
 
     def take_whole(self) -> bytes | None:
-        """All that is left of the answer where it has arrived, so that nobody need wait; else None, and `read` tells."""
+        """All that is left of the answer where it has arrived, so that nobody waits; else None, and `read` tells."""
 
     async def pour(
         self,
