@@ -3,13 +3,13 @@
 import os
 import shutil
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
 import redis
 
-LIMIT_S = 15
+from tests.waiting import wait_until
+
 ROOT = Path(__file__).parents[1]
 UNPACKED = ROOT / ".venv/redis"
 
@@ -40,11 +40,8 @@ class RedisServer:
         program, environment = find_program()
         command = [program, "--port", "0", "--unixsocket", str(self.path), "--save", "", "--dir", str(self.path.parent)]
         self._process = subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL)
-        deadline_s = time.monotonic() + LIMIT_S
-        while not self._answers():
-            assert self._process.poll() is None, "Redis ended"
-            assert time.monotonic() < deadline_s, "Redis does not answer"
-            time.sleep(0.01)
+        wait_until(lambda: self._process.poll() is not None or self._answers(), "Redis")
+        assert self._process.poll() is None, "Redis ended"
         return self
 
     def _answers(self):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.ports import END, FIRST, HOST, closed_port, take_port, take_ports
+from tests.waiting import PATIENCE_S
 
 
 def test_every_port_is_given_out_once_and_can_be_bound():
@@ -32,6 +33,6 @@ def test_a_taken_port_is_passed_over():
 def test_a_closed_port_refuses_connections_and_stays_taken():
     with closed_port() as port:
         with pytest.raises(ConnectionRefusedError):
-            socket.create_connection((HOST, port), timeout=5)
+            socket.create_connection((HOST, port), timeout=PATIENCE_S)
         with pytest.raises(OSError, match="in use"):
             socket.create_server((HOST, port))

@@ -47,11 +47,6 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
     #: Highest priority that its requests may have.
     max_priority: int = 0
 
-    @property
-    def is_admin(self) -> bool:
-        """Whether it may see and change the router itself."""
-        return self.role is Role.ADMIN
-
     def may_ask_for(self, model: str) -> bool:
         """Whether a model is one that it may ask for."""
         return self.models is None or model in self.models

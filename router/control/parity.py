@@ -6,6 +6,7 @@ several ways. Engines that tokenize only text are asked for that.
 """
 
 import asyncio
+import logging
 from collections.abc import Sequence
 from enum import StrEnum
 from typing import Any, Protocol
@@ -13,8 +14,9 @@ from typing import Any, Protocol
 import msgspec
 
 from router.prompt import Prompter, PromptInput, Unrenderable
-from router.prompt.engine_form import EngineForm, iter_forms
+from router.prompt.engine_form import ATTRIBUTION, ArgumentForm, DeveloperForm, EngineForm, ReasoningForm, iter_forms
 
+_log = logging.getLogger("dovecote.control")
 #: A worker is asked again after so many requests.
 PARITY_EVERY_REQUESTS = 1_000
 
@@ -83,6 +85,93 @@ BATTERY: tuple[Case, ...] = (
 )
 
 
+class Refinement(msgspec.Struct, frozen=True):
+    """Something that shows in few conversations, told by a case of its own once the rest is settled."""
+
+    #: Field of `EngineForm`, and the values that are told apart, the usual one first; of others nothing is told.
+    name: str
+    values: tuple[object, ...]
+    case: Case
+
+    def find_value(self, prompter: Prompter, form: EngineForm, ids: list[int]) -> object:
+        """The first value that gives these ids; else one with which the case is not rendered, and earns no credit.
+
+        None where all give others.
+        """
+        silent = None
+        for value in self.values:
+            made = prompter.make_ids(self.case.to_input(), msgspec.structs.replace(form, **{self.name: value}))
+            if isinstance(made, Unrenderable):
+                silent = value if silent is None else silent
+            elif made.tolist() == ids:
+                return value
+        return silent
+
+
+_MALFORMED = {"id": "c2", "type": "function", "function": {"name": "read_file", "arguments": '{"path":"a'}}
+_TWO_TEXTS = [{"type": "text", "text": "x = 1\n"}, {"type": "text", "text": "y = 2\n"}]
+REFINEMENTS: tuple[Refinement, ...] = (
+    Refinement(
+        "developer",
+        tuple(DeveloperForm),
+        Case(
+            [
+                {"role": "system", "content": "Be brief."},
+                {"role": "user", "content": "Hi"},
+                {"role": "developer", "content": "In French."},
+                {"role": "user", "content": "Go on"},
+            ]
+        ),
+    ),
+    Refinement(
+        "reasoning",
+        tuple(ReasoningForm),
+        Case(
+            [
+                {"role": "user", "content": "Read a"},
+                {"role": "assistant", "content": "", "reasoning": "It is a file.", "tool_calls": [_CALL]},
+                _RESULT,
+            ],
+            _TOOLS,
+        ),
+    ),
+    Refinement(
+        "joins_results",
+        (False, True),
+        Case(
+            [
+                {"role": "user", "content": "Read a"},
+                {"role": "assistant", "content": "", "tool_calls": [_CALL]},
+                {**_RESULT, "content": _TWO_TEXTS},
+            ],
+            _TOOLS,
+        ),
+    ),
+    Refinement(
+        "arguments",
+        (ArgumentForm.OBJECT, ArgumentForm.OBJECT_ONLY),
+        Case(
+            [
+                {"role": "user", "content": "Read a"},
+                {"role": "assistant", "content": "", "tool_calls": [_MALFORMED]},
+                {**_RESULT, "tool_call_id": "c2"},
+            ],
+            _TOOLS,
+        ),
+    ),
+    Refinement(
+        "drops_attribution",
+        (False, True),
+        Case(
+            [
+                {"role": "system", "content": f"{ATTRIBUTION}: cc_version=2; cch=1a2b3;\nBe brief."},
+                {"role": "user", "content": "Hi"},
+            ]
+        ),
+    ),
+)
+
+
 class Parity(StrEnum):
     """What came of a comparison."""
 
@@ -110,14 +199,12 @@ async def probe_parity(client: TokenizeClient, prompter: Prompter, model: str, *
         model: Name to ask for.
         tries_all: Try every form though one was found: nobody else goes by that one.
     """
-    answers: list[tuple[Case, list[int]]] = []
-    for case in BATTERY:
-        ids = await client.tokenize(case.to_body(model))
-        if ids is not None:
-            answers.append((case, ids))
+    answers = [(case, ids) for case in BATTERY if (ids := await client.tokenize(case.to_body(model))) is not None]
     if not answers:
         return await _probe_text(client, prompter, model)
-    return await asyncio.to_thread(_settle, prompter, answers, tries_all=tries_all)
+    bodies = [(each, each.case.to_body(model)) for each in REFINEMENTS]
+    told = [(each, ids) for each, body in bodies if (ids := await client.tokenize(body)) is not None]
+    return await asyncio.to_thread(_settle, prompter, answers, told, tries_all=tries_all)
 
 
 async def _probe_text(client: TokenizeClient, prompter: Prompter, model: str) -> Parity:
@@ -135,7 +222,13 @@ async def _probe_text(client: TokenizeClient, prompter: Prompter, model: str) ->
     return verdict
 
 
-def _settle(prompter: Prompter, answers: Sequence[tuple[Case, list[int]]], *, tries_all: bool) -> Parity:
+def _settle(
+    prompter: Prompter,
+    answers: Sequence[tuple[Case, list[int]]],
+    told: Sequence[tuple[Refinement, list[int]]],
+    *,
+    tries_all: bool,
+) -> Parity:
     """Whether the prompter gives these ids, in its form or, where others may be tried, in one that it then keeps."""
     needed = [(case, ids) for case, ids in answers if not case.fields]
     extra = [(case, ids) for case, ids in answers if case.fields]
@@ -145,9 +238,23 @@ def _settle(prompter: Prompter, answers: Sequence[tuple[Case, list[int]]], *, tr
     if not right or not any(_is_rendered(prompter, right[0], case) for case, _ in answers):
         return Parity.FAILED
     best = max(right, key=lambda form: sum(_agrees(prompter, form, *one) for one in extra))
+    best = _refine(prompter, best, told)
     wrong = [case.fields for case, ids in extra if not _agrees(prompter, best, case, ids)]
     prompter.settle(best, opaque_fields=frozenset().union(*wrong))
     return Parity.PASSED
+
+
+def _refine(prompter: Prompter, form: EngineForm, told: Sequence[tuple[Refinement, list[int]]]) -> EngineForm:
+    """The form with what shows in few conversations as this engine has it; as it was where that cannot be told."""
+    for refinement, ids in told:
+        if getattr(form, refinement.name) not in refinement.values:
+            continue
+        value = refinement.find_value(prompter, form, ids)
+        if value is None:
+            _log.warning("parity_unknown_form what=%s", refinement.name)
+        else:
+            form = msgspec.structs.replace(form, **{refinement.name: value})
+    return form
 
 
 def _agrees(prompter: Prompter, form: EngineForm, case: Case, ids: list[int]) -> bool:

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from router.placement.origins import Fence, HomeRecord, Stamp
+from router.placement.origins import Fence, HomeRecord
 from wire.ids import RequestId, SessionId, Target
 
 
@@ -143,20 +143,6 @@ class Homes:
             del self._homes[session]
             count += 1
         return count
-
-    def to_record(self, session: SessionId, *, origin: str, stamp: Stamp, now_s: float) -> HomeRecord | None:
-        """A home as other routers are told of it; None where there is none, or none that is settled."""
-        home = self.look_up(session, now_s)
-        if home is None or home.unsettled_by is not None:
-            return None
-        return HomeRecord(
-            origin=origin,
-            stamp=stamp,
-            session=session,
-            target=home.target,
-            age_s=max(0.0, now_s - home.last_used_s),
-            tokens=home.prompt_tokens,
-        )
 
     def accept(self, record: HomeRecord, now_s: float) -> bool:
         """Another router's word; False where it is old, or this router knows of a later use."""

@@ -20,7 +20,7 @@ import msgspec
 
 from router.fleet.outputs import OutputLengths
 from router.placement.ledger_check import check_ledger
-from router.placement.origins import PARTIAL_TTL_S, Fence, LedgerPartial, RankPartial, Stamp
+from router.placement.origins import PARTIAL_TTL_S, Fence, LedgerPartial, RankPartial
 from router.placement.prefill_queue import PrefillQueue
 from router.placement.reservation import Phase, Reservation
 from wire.ids import RequestId, Target
@@ -235,11 +235,6 @@ class Ledger:
         silent = [origin for origin, word in self._words.items() if now_s - word.told_at_s > PARTIAL_TTL_S]
         return frozenset(target for origin in silent for target in self._words.pop(origin).ranks)
 
-    def to_partial(self, *, origin: str, stamp: Stamp, now_s: float) -> LedgerPartial:
-        """What this router has placed, to be told to the others."""
-        ranks = [_to_partial(target, account.totals(now_s)) for target, account in sorted(self._accounts.items())]
-        return LedgerPartial(origin=origin, stamp=stamp, ranks=tuple(ranks))
-
     def reserve(self, reservation: Reservation) -> bool:
         """Charges a request to its rank; False, and nothing done, when it is charged already."""
         if reservation.request_id in self._open:
@@ -304,10 +299,6 @@ class Ledger:
     def check_invariants(self) -> None:
         """Raises AssertionError unless sums, phases and counters agree."""
         check_ledger(self._open, self._accounts, open_total=self.reserved_total - self.released_total)
-
-
-def _to_partial(target: Target, totals: RankTotals) -> RankPartial:
-    return RankPartial(target=target, **{name: getattr(totals, name) for name in RankTotals.__struct_fields__})
 
 
 def _add_words(own: RankTotals, target: Target, words: Iterable[_Word], now_s: float) -> RankTotals:

@@ -8,6 +8,7 @@ Source: design section 3; the order of the two searches is that of `tokenizers`'
 
 import json
 import re
+from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -70,6 +71,11 @@ class Cuts:
         for end in self.find_ends(text):
             last = end
         return last
+
+    def find_late(self, text: str, count: int) -> int:
+        """Offset just after the last cutting token but so many less one; 0 where there are not that many."""
+        ends = deque(self.find_ends(text), maxlen=count)
+        return ends[0] if len(ends) == count else 0
 
     def split(self, text: str) -> list[str]:
         """Parts that end with a cutting token each, then what is left; joined they are the text."""

@@ -11,10 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 from typing import Any
 
+from router.prompt.engine_form import ATTRIBUTION
+
 Message = dict[str, Any]
 Block = Mapping[str, Any]
-#: Start of a text that Claude Code puts first in its system prompt and changes with every request; vLLM leaves it out.
-_CHANGING_HEADER = "x-anthropic-billing-header"
 
 
 class MessagesForm(StrEnum):
@@ -79,7 +79,7 @@ def _convert_system(system: object, turns: Sequence[object], form: MessagesForm)
     if has_inline and form is not MessagesForm.SGLANG:
         raise _UnknownBlockError  # whether it is moved to the head depends on the template
     if form is MessagesForm.VLLM:
-        texts = [system] if isinstance(system, str) else _read_texts(system, leaves_out=_CHANGING_HEADER)
+        texts = [system] if isinstance(system, str) else _read_texts(system, leaves_out=ATTRIBUTION)
         joined = "".join(texts)
         return [{"role": "system", "content": joined}] if joined else []
     if isinstance(system, str):

@@ -18,6 +18,8 @@ from router.prompt.template import ChatTemplate, TemplateRefused
 Message = Mapping[str, Any]
 #: Longest run of messages after the last answer that is rendered locally.
 MAX_CONTEXT_MESSAGES = 64
+#: Cuts at a text's end of which one is where the part ends that stays: a generation prompt has some of its own.
+TAIL_CUTS = 8
 _FIELDS = frozenset({"role", "content", "tool_calls", "tool_call_id", "name", "reasoning_content", "reasoning"})
 #: Roles that the battery tries.
 ROLES = frozenset({"system", "developer", "user", "assistant", "tool"})
@@ -35,6 +37,23 @@ class TurnState(msgspec.Struct, frozen=True):
     #: Text between the last cut and the end, generation prompt apart.
     leftover: str
     #: The tool definition that stands for all.
+    tools: tuple[Any, ...] | None = None
+
+
+class Opening(msgspec.Struct, frozen=True):
+    """A conversation rendered in full, of which nobody asked yet where the part ends that stays; see `settle`.
+
+    Most conversations end with their first request: what this takes is rendered for those that go on.
+    """
+
+    context: tuple[Message, ...]
+    traits: frozenset[str]
+    #: The text's end, generation prompt and all, from one of its last cuts on.
+    tail: str
+    #: Whether that is all of the text, and whether it ends with a generation prompt.
+    is_whole: bool
+    asks: bool
+    #: As in `TurnState`.
     tools: tuple[Any, ...] | None = None
 
 
@@ -125,36 +144,47 @@ class Appender:
         self._template = template
         self._cuts = cuts
 
-    def settle(self, text: str, messages: Sequence[Message], setting: RenderSetting) -> tuple[int, TurnState] | None:
-        """Where the part of a rendered conversation ends that stays, and the state; None where that is unclear.
+    def open(self, text: str, messages: Sequence[Message], setting: RenderSetting) -> Opening | None:
+        """What is kept of a conversation rendered in full; None where too much of it would have to be.
 
         Args:
-            text: The conversation rendered in full.
+            text: The conversation.
             messages: All of it.
             setting: How it was rendered.
         """
         context = shrink(messages)
         if context is None:
             return None
-        plain, asking = self._render_both(context, setting)
+        cut = self._cuts.find_late(text, TAIL_CUTS)
+        traits = read_traits(messages, has_start=True) | ({"tools"} if setting.tools else set())
+        return Opening(context, traits, text[cut:], cut == 0, setting.renders_generation(), setting.tools)
+
+    def settle(self, opening: Opening, setting: RenderSetting) -> tuple[str, TurnState] | None:
+        """The text behind the part of a conversation that stays, and the state; None where that is unclear.
+
+        Args:
+            opening: The conversation.
+            setting: How it was rendered.
+        """
+        plain, asking = self._render_both(opening.context, setting, asks=opening.asks)
         if plain is None or asking is None or not asking.startswith(plain):
             return None
-        end = len(text) - (len(asking) - len(plain))
-        if not text.endswith(asking[len(plain) :]):
+        tail = opening.tail
+        end = len(tail) - (len(asking) - len(plain))
+        if end < 0 or not tail.endswith(asking[len(plain) :]):
             return None
-        cut = self._cuts.find_last(text[:end])
-        leftover = text[cut:end]
-        if cut == 0 or plain[self._cuts.find_last(plain) :] != leftover:
+        cut = self._cuts.find_last(tail[:end])
+        leftover = tail[cut:end]
+        if (opening.is_whole and cut == 0) or plain[self._cuts.find_last(plain) :] != leftover:
             return None
-        traits = self._add_tools(read_traits(messages, has_start=True), setting)
-        return cut, TurnState(context, traits, leftover, setting.tools)
+        return tail[cut:], TurnState(opening.context, opening.traits, leftover, setting.tools)
 
     def extend(self, state: TurnState, new: Sequence[Message], setting: RenderSetting) -> Extension | None:
         """The new end of a conversation; None where the known part would change or that cannot be told."""
         messages = (*state.context, *new)
         context = shrink(messages)
         before = self._render(state.context, setting, asks=False)
-        plain, asking = self._render_both(messages, setting)
+        plain, asking = self._render_both(messages, setting, asks=setting.renders_generation())
         if context is None or before is None or plain is None or asking is None:
             return None
         cut = self._cuts.find_last(before)
@@ -168,10 +198,12 @@ class Appender:
         traits = state.traits | read_traits((messages[len(state.context) - 1], *new), has_start=False)
         return Extension(asking[cut:last], asking[last:], TurnState(context, traits, plain[last:], setting.tools))
 
-    def _render_both(self, messages: Sequence[Message], setting: RenderSetting) -> tuple[str | None, str | None]:
-        """Without the generation prompt, and as the request asks."""
+    def _render_both(
+        self, messages: Sequence[Message], setting: RenderSetting, *, asks: bool
+    ) -> tuple[str | None, str | None]:
+        """Without the generation prompt, and with it where it is asked for."""
         plain = self._render(messages, setting, asks=False)
-        return plain, self._render(messages, setting, asks=True) if setting.renders_generation() else plain
+        return plain, self._render(messages, setting, asks=True) if asks else plain
 
     def _render(self, messages: Sequence[Message], setting: RenderSetting, *, asks: bool) -> str | None:
         options = {**setting.options, "add_generation_prompt": asks}
@@ -180,12 +212,8 @@ class Appender:
         except TemplateRefused:
             return None
 
-    @staticmethod
-    def _add_tools(traits: frozenset[str], setting: RenderSetting) -> frozenset[str]:
-        return traits | {"tools"} if setting.tools else traits
 
-
-def turn_traits(state: TurnState, new: Iterable[Message]) -> frozenset[str]:
+def turn_traits(state: TurnState | Opening, new: Iterable[Message]) -> frozenset[str]:
     """Traits of a turn: those of the whole conversation, how the known part ends, who speaks in the new one."""
     messages = tuple(new)
     last = state.context[-1].get("role") if state.context else None

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from router.prompt.append import OTHER, ROLES, Appender, Message, RenderSetting, turn_traits
+from router.prompt.append import OTHER, ROLES, Appender, Message, RenderSetting, TurnState, turn_traits
 from router.prompt.template import ChatTemplate, LimitExceeded, TemplateRefused
 
 _TOOL: dict[str, Any] = {
@@ -79,15 +79,23 @@ def _try_conversation(
     texts = [_render(template, messages[:count], tools, setting) for count in range(len(messages) + 1)]
     for known in range(1, len(messages)):
         before = texts[known]
-        settled = None if before is None else appender.settle(before, messages[:known], setting)
+        settled = None if before is None else _settle(appender, before, messages[:known], setting)
         if before is None or settled is None:
             continue
-        cut, state = settled
+        rest, state = settled
+        kept = before.removesuffix(rest)
         for count in (known + appended for appended in _APPENDED if known + appended <= len(messages)):
             new, full = messages[known:count], texts[count]
             extension = None if full is None else appender.extend(state, new, setting)
             if extension is not None:
-                yield turn_traits(state, new), before[:cut] + extension.settled + extension.open == full
+                yield turn_traits(state, new), kept + extension.settled + extension.open == full
+
+
+def _settle(
+    appender: Appender, text: str, messages: Sequence[Message], setting: RenderSetting
+) -> tuple[str, TurnState] | None:
+    opening = appender.open(text, messages, setting)
+    return None if opening is None else appender.settle(opening, setting)
 
 
 def _render(

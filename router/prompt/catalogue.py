@@ -201,7 +201,7 @@ class PromptCatalogue:
                 )
                 for size in sizes
             )
-            chains.append(msgspec.structs.replace(first, others=tuple(others)))
+            chains.append(msgspec.structs.replace(first, others=tuple(others)) if others else first)
         return tuple(chains)
 
     def _rehash(self, prompts: ModelPrompts, prompt: Prompt) -> tuple[BlockChain, ...]:

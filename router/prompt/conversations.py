@@ -13,9 +13,9 @@ from collections.abc import Mapping
 import msgspec
 
 from prefix_index import block_hashes
-from router.prompt.append import TurnState
+from router.prompt.append import Opening, TurnState
 from router.prompt.native import Json
-from router.prompt.prefixes import Beginning, PrefixDigest, digest_prefix, find_end, name_beginnings
+from router.prompt.prefixes import Beginning, PrefixDigest, find_end, name_beginnings
 
 #: Bytes kept over all conversations: some 300 of 100k tokens with one block size of 16.
 DEFAULT_BYTES = 256 << 20
@@ -65,18 +65,38 @@ class TokenRun:
         return 4 * len(self.ids) + _HASH_BYTES * sum(map(len, self._chains.values()))
 
 
+class KnownPart(msgspec.Struct, frozen=True):
+    """What is known of a turn."""
+
+    state: TurnState | Opening
+    #: Ids of its run that stand for it up to its last cut; of an opening all that it has.
+    tokens: int
+
+
 class TurnEnd:
     """The end of one known turn."""
 
-    __slots__ = ("conversation", "digest", "kept_tokens", "length", "run", "state")
+    __slots__ = ("conversation", "digest", "known", "length", "run")
 
-    def __init__(self, length: int, digest: int, run: TokenRun, kept_tokens: int, state: TurnState) -> None:
+    def __init__(self, length: int, digest: int, run: TokenRun, known: KnownPart) -> None:
         #: Bytes of the messages member up to its last message, and their digest.
         self.length, self.digest = length, digest
-        #: Ids of the latest turn, of which the first `kept_tokens` stand for this one up to its last cut.
-        self.run, self.kept_tokens = run, kept_tokens
-        self.state = state
+        #: Ids of the latest turn of its conversation, which begin with those of this one that are known to stay.
+        self.run = run
+        #: Settled once another turn goes on from it; by whatever thread, and always to the same.
+        self.known = known
         self.conversation: Conversation | None = None
+
+
+class Messages:
+    """A request's messages as they are looked for and kept: each byte is digested once."""
+
+    __slots__ = ("beginnings", "digest", "member")
+
+    def __init__(self, setting: bytes, member: Json, seed: int) -> None:
+        self.member = member
+        self.beginnings = name_beginnings(setting, member, seed)
+        self.digest = PrefixDigest(member, seed)
 
 
 class Conversation:
@@ -117,46 +137,48 @@ class ConversationStore:
         """What is held now; the bytes never exceed the limit."""
         return ConversationCounts(len(self._conversations), self._tokens, self._size_bytes)
 
-    def find(self, setting: bytes, member: Json) -> TurnEnd | None:
-        """The longest known turn that a messages member goes on from.
+    def read(self, setting: bytes, member: Json) -> Messages:
+        """A messages member, to be looked for.
 
         Args:
             setting: What must be equal besides the messages: tools, template options.
             member: The messages as JSON.
         """
+        return Messages(setting, member, self._seed)
+
+    def find(self, messages: Messages) -> TurnEnd | None:
+        """The longest known turn that messages go on from."""
         with self._lock:
-            for beginning in reversed(name_beginnings(setting, member, self._seed)):
-                known = self._beginnings.get(beginning)
-                end = None if known is None else known.find(PrefixDigest(member, self._seed), len(member))
+            for name in reversed(messages.beginnings):
+                known = self._beginnings.get(name)
+                end = None if known is None else known.find(messages.digest, len(messages.member))
                 if end is not None and end.conversation is not None:
                     self._conversations.move_to_end(id(end.conversation))
                     return end
         return None
 
     def put(
-        self, setting: bytes, member: Json, run: TokenRun, kept_tokens: int, state: TurnState,
-        *, after: TurnEnd | None = None, instead_of: TurnEnd | None = None,
+        self, messages: Messages, run: TokenRun, known: KnownPart, *, after: TurnEnd | None = None,
+        instead_of: TurnEnd | None = None,
     ) -> None:  # fmt: skip
         """Keep a turn.
 
         Args:
-            setting: As for `find`.
-            member: The messages as JSON.
+            messages: Its messages.
             run: Its ids.
-            kept_tokens: Ids up to the last cut.
-            state: What is needed to go on.
+            known: What is needed to go on.
             after: The turn whose kept ids its run goes on from; None for a new conversation.
             instead_of: A turn it goes on from with other ids, whose conversation is forgotten.
         """
-        length = find_end(member)
+        length = find_end(messages.member)
         if length is None:
             return
-        end = TurnEnd(length, self._digest(member, length), run, kept_tokens, state)
+        end = TurnEnd(length, messages.digest.at(length), run, known)
         with self._lock:
             if instead_of is not None and instead_of.conversation is not None:
                 self._forget(instead_of.conversation)
             conversation = self._choose_conversation(after)
-            self._add(conversation, end, name_beginnings(setting, member, self._seed)[-1])
+            self._add(conversation, end, messages.beginnings[-1])
             self._shrink()
 
     def clear(self) -> None:
@@ -165,9 +187,6 @@ class ConversationStore:
             self._beginnings.clear()
             self._conversations.clear()
             self._size_bytes = self._tokens = 0
-
-    def _digest(self, member: Json, length: int) -> int:
-        return digest_prefix(member, length, self._seed)
 
     def _choose_conversation(self, after: TurnEnd | None) -> Conversation:
         known = None if after is None else after.conversation
@@ -221,5 +240,7 @@ class ConversationStore:
 
 
 def _state_bytes(end: TurnEnd) -> int:
-    texts = (value for message in end.state.context for value in message.values() if isinstance(value, str))
-    return 1_000 + 500 * len(end.state.context) + sum(map(len, texts))
+    state = end.known.state
+    texts = (value for message in state.context for value in message.values() if isinstance(value, str))
+    tail_chars = len(state.tail) if isinstance(state, Opening) else 0
+    return 1_000 + 500 * len(state.context) + sum(map(len, texts)) + tail_chars

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from router.prompt.added import Cuts
-from router.prompt.conversations import TokenRun, TurnEnd
+from router.prompt.conversations import TokenRun
 from router.prompt.engine_form import EngineForm
 from router.prompt.files import MAX_TOKENIZER_BYTES, identify, read_object
 from router.prompt.media import has_media
@@ -19,6 +19,7 @@ from router.prompt.panics import as_value_error
 from router.prompt.prompter import Prompter
 from router.prompt.request import Prompt, PromptInput, Unrenderable
 from router.prompt.segments import SegmentCache
+from router.prompt.turns import Lookup
 
 FILE_NAME = "tekken.json"
 
@@ -60,8 +61,8 @@ class MistralPrompter(Prompter):
             return Unrenderable("multimodal")
         return self._encode_chat(messages, request)
 
-    def _prepare_chat(self, request: PromptInput, salt: str | None, turn: TurnEnd | None) -> Prompt | Unrenderable:
-        del turn
+    def _prepare_chat(self, request: PromptInput, salt: str | None, lookup: Lookup | None) -> Prompt | Unrenderable:
+        del lookup
         if request.template_options or request.add_generation_prompt is False:
             return Unrenderable("opaque_field")
         ids = self.make_ids(request, self.form)

@@ -9,14 +9,15 @@ import logging
 import secrets
 from array import array
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
 from prefix_index import BlockChain
-from router.prompt.conversations import ConversationStore, TokenRun, TurnEnd
-from router.prompt.engine_form import DEFAULT_FORM, ContinueForm, EngineForm
+from router.prompt.conversations import ConversationStore, TokenRun
+from router.prompt.engine_form import DEFAULT_FORM, CallForm, ContinueForm, EngineForm
 from router.prompt.files import identify
 from router.prompt.media import MARKS, find_known_text, has_media, hash_with_media, mark_media, read_media, shape_media
 from router.prompt.request import (
@@ -29,7 +30,7 @@ from router.prompt.request import (
 )
 from router.prompt.template import ChatTemplate, LimitExceeded, TemplateRefused, load_chat_template
 from router.prompt.tokenizer import TextEncoder, load_tokenizer
-from router.prompt.turns import TurnRenderer
+from router.prompt.turns import Lookup, TurnRenderer
 from wire.block_hash import TOKEN_LIMIT, namespace_seed
 
 __all__ = ["Prompt", "PromptInput", "Prompter", "Unrenderable"]
@@ -44,10 +45,12 @@ _MEDIA_TOKENS = 1_000
 class Foresight(msgspec.Struct, frozen=True):
     """What preparing a request will take."""
 
-    #: Known turn it goes on from; None where all of it is new.
-    turn: TurnEnd | None
+    #: Its messages among known conversations; None where it is rendered in full whatever is known.
+    lookup: Lookup | None
     #: Bytes that have to be rendered and tokenized.
     new_bytes: int
+    #: Why nothing is known of its prompt; None where something may be.
+    refused: Unrenderable | None = None
     #: Whether its local rendering is to be compared with the full one.
     checks: bool = False
 
@@ -66,6 +69,8 @@ class Prompter:
         #: Whether its template ran into a limit, so that it is better not rendered on the event loop.
         self.is_costly = False
         self._form = DEFAULT_FORM
+        #: The same for messages whose tool calls are the engine's own.
+        self._made_form = DEFAULT_FORM
         #: Whether a parity probe found the form; until then it is the usual one.
         self.is_settled = False
         self._opaque_fields = OPAQUE_FIELDS
@@ -93,6 +98,7 @@ class Prompter:
     def form(self, form: EngineForm) -> None:
         if form != self._form:
             self._form = form
+            self._made_form = msgspec.structs.replace(form, calls=CallForm.SENT)
             self.conversations.clear()
 
     def settle(self, form: EngineForm, *, opaque_fields: frozenset[str]) -> None:
@@ -118,12 +124,17 @@ class Prompter:
 
     def foresee(self, request: PromptInput, size_bytes: int) -> Foresight:
         """Whether a request goes on with a known conversation; costs one pass over its bytes."""
-        turn = self._turns.find(request) if self._refuse(request) is None else None
-        if turn is None or request.messages_json is None:
-            return Foresight(None, size_bytes)
+        foresight = self._look_up(request, size_bytes)
+        if foresight.lookup is None or foresight.lookup.turn is None:
+            return foresight
         if self._turns.is_check_due():
-            return Foresight(turn, size_bytes, checks=True)
-        return Foresight(turn, len(request.messages_json) - turn.length)
+            return msgspec.structs.replace(foresight, checks=True)
+        new_bytes = len(foresight.lookup.messages.member) - foresight.lookup.turn.length
+        return msgspec.structs.replace(foresight, new_bytes=new_bytes)
+
+    def _look_up(self, request: PromptInput, size_bytes: int) -> Foresight:
+        refused = self._refuse(request)
+        return Foresight(None if refused is not None else self._turns.look_up(request), size_bytes, refused)
 
     def prepare(self, request: PromptInput, foresight: Foresight | None = None) -> Prompt | Unrenderable:
         """Ids of the request's prompt, or why it has none that can be trusted.
@@ -131,18 +142,19 @@ class Prompter:
         Raises:
             RequestError: Messages or tools cannot be read.
         """
-        refused = self._refuse(request)
-        if refused is not None:
-            return refused
+        foresight = self._look_up(request, 0) if foresight is None else foresight
+        if foresight.refused is not None:
+            return foresight.refused
         salt = request.cache_salt if isinstance(request.cache_salt, str) else None
         if not request.is_chat:
             return self._prepare_completion(request, salt or None)
-        turn = self._turns.find(request) if foresight is None else foresight.turn
-        checks = foresight is not None and foresight.checks
-        run = None if turn is None else self._turns.go_on(turn, request, self._form, checks=checks)
-        if run is not None:
-            return Prompt(run=run, cache_salt=salt or None)
-        return self._prepare_chat(request, salt or None, turn)
+        lookup = foresight.lookup
+        if lookup is not None and lookup.turn is not None:
+            form = self._find_form(request)
+            run = self._turns.go_on(lookup.turn, lookup.messages, request, form, checks=foresight.checks)
+            if run is not None:
+                return Prompt(run=run, cache_salt=salt or None)
+        return self._prepare_chat(request, salt or None, lookup)
 
     @staticmethod
     def find_chain(
@@ -155,7 +167,7 @@ class Prompter:
 
         Cost: 0.1 ms for 100k new tokens with the native module, some 4 ms without.
         """
-        seed = namespace_seed(model, adapter=adapter, cache_salt=prompt.cache_salt, bigram=is_bigram)
+        seed = _find_seed(model, adapter, prompt.cache_salt, is_bigram)
         if prompt.media:
             hashes = hash_with_media(prompt.token_ids, block_tokens, seed, prompt.media)
         else:
@@ -179,7 +191,10 @@ class Prompter:
             return Unrenderable("shape")
         if any(has_media(message.get("content")) for message in messages):
             return Unrenderable("multimodal")
-        return self._render(messages, request, form or self._form)
+        return self._render(messages, request, form or self._find_form(request))
+
+    def _find_form(self, request: PromptInput) -> EngineForm:
+        return self._made_form if request.has_made_calls else self._form
 
     def _refuse(self, request: PromptInput) -> Unrenderable | None:
         """Why nothing is known of the prompt, told by its fields alone."""
@@ -201,20 +216,21 @@ class Prompter:
     def _has_tools(request: PromptInput) -> bool:
         return bool(request.tools) or (request.tools_json is not None and len(request.tools_json) > 2)
 
-    def _prepare_chat(self, request: PromptInput, salt: str | None, turn: TurnEnd | None) -> Prompt | Unrenderable:
+    def _prepare_chat(self, request: PromptInput, salt: str | None, lookup: Lookup | None) -> Prompt | Unrenderable:
         messages = request.read_messages()
         if not all(isinstance(message, Mapping) for message in messages):
             return Unrenderable("shape")
         if any(has_media(message.get("content")) for message in messages):
             return self._prepare_start(messages, request, salt)
-        text = self._render(messages, request, self._form)
+        form = self._find_form(request)
+        text = self._render(messages, request, form)
         if isinstance(text, Unrenderable):
             return text
         if request.add_special_tokens is True or request.continues:
             ids = self._encode(text, add_special_tokens=request.add_special_tokens is True)
             return ids if isinstance(ids, Unrenderable) else Prompt(run=TokenRun(ids), cache_salt=salt)
         try:
-            return Prompt(run=self._turns.start(text, messages, request, self._form, turn), cache_salt=salt)
+            return Prompt(run=self._turns.start(text, messages, request, form, lookup), cache_salt=salt)
         except ValueError:
             return Unrenderable("shape")
 
@@ -238,10 +254,11 @@ class Prompter:
         self, messages: Sequence[Mapping[str, Any]], request: PromptInput
     ) -> list[str | Unrenderable]:
         """The chat with each of `MARKS` for its media, then as it is where its template takes the items."""
-        shown = self._render(shape_media(messages), request, self._form)
+        form = self._find_form(request)
+        shown = self._render(shape_media(messages), request, form)
         takes_items = self.template is not None and self.template.takes_parts and isinstance(shown, str)
         marked = [mark_media(messages, mark, takes_parts=takes_items) for mark in MARKS]
-        return [*(self._render(each, request, self._form) for each in marked), *([shown] if takes_items else [])]
+        return [*(self._render(each, request, form) for each in marked), *([shown] if takes_items else [])]
 
     def _find_settled(self, start: str, whole: str) -> str:
         """The part of a prompt's start whose ids do not depend on what follows it in the whole."""
@@ -297,6 +314,11 @@ class Prompter:
             return self.tokenizer.encode(text, add_special_tokens=add_special_tokens)
         except ValueError:
             return Unrenderable("shape")
+
+
+@lru_cache(maxsize=1_024)
+def _find_seed(model: str, adapter: str | None, cache_salt: str | None, is_bigram: bool) -> int:
+    return namespace_seed(model, adapter=adapter, cache_salt=cache_salt, bigram=is_bigram)
 
 
 def _render_continued(

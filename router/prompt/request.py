@@ -61,6 +61,8 @@ class PromptInput(msgspec.Struct, frozen=True, kw_only=True):
     features: object = None
     #: Names of all fields in the body, for those that make a prompt opaque.
     field_names: frozenset[str] = frozenset()
+    #: Whether tool calls in its messages have the order of fields in which its engine makes them, not a client's.
+    has_made_calls: bool = False
     #: Why no prompt can be made of it whatever it holds: a closed word; None where one may be.
     unrenderable: str | None = None
     #: Whether it is known that its JSON can be decoded.

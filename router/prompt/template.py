@@ -63,6 +63,8 @@ class ChatTemplate:
         self._source = source
         #: Whether the template walks over content parts itself; else engines hand it joined text.
         self.takes_parts = _CONTENT_LOOP.search(source) is not None
+        #: As vLLM tells whether a template knows the role.
+        self._names_developer = "'developer'" in source or '"developer"' in source
         #: Whether its text can depend on the time of day.
         self.reads_clock = "strftime_now" in source
 
@@ -99,7 +101,9 @@ class ChatTemplate:
         values = {**self._tokens, "add_generation_prompt": True, "documents": None, **(options or {})}
         try:
             values["tools"] = None if tools is None else [form.shape_tool(tool) for tool in tools]
-            values["messages"] = [form.shape_message(message, takes_parts=self.takes_parts) for message in messages]
+            values["messages"] = form.shape_messages(
+                messages, takes_parts=self.takes_parts, names_developer=self._names_developer
+            )
             context = cast("BoundedContext", self._template.new_context(values))
             context.budget = Operators(self._choose_limits(), values)
             text = context.budget.join(list(self._template.root_render_func(context)))

@@ -147,7 +147,7 @@ def _choose_conversion(parts: ProxyParts, body: RequestBody) -> str | None:
 
     def find_likely() -> str | None:
         engines = {rank.facts.engine for rank in parts.placer.fleet.find_serving(body.model)}
-        return find_usual_form(engines.pop()) if len(engines) == 1 else None
+        return find_usual_form(body.api, engines.pop()) if len(engines) == 1 else None
 
     return parts.conversions.choose(body.model, body.api, find_likely=find_likely)
 

@@ -17,16 +17,18 @@ from router.prompt.anthropic_form import MessagesForm, convert_messages
 from router.prompt.anthropic_form import convert_tools as convert_anthropic_tools
 from router.prompt.conversion_choice import ConversionChoice
 from router.prompt.request import decode_list
-from router.prompt.responses_form import convert_input
+from router.prompt.responses_form import ResponsesForm, convert_input
 from router.prompt.responses_form import convert_tools as convert_response_tools
 from router.proxy.api import Api
 from router.proxy.body import RequestBody
 from router.proxy.known_chats import KnownChat, KnownChats
 from router.proxy.sse import Usage
 
-#: The one conversion of `/v1/responses`.
-RESPONSES_FORM = "responses"
-_FORMS = {Api.MESSAGES.value: tuple(MessagesForm), Api.RESPONSE.value: (RESPONSES_FORM,)}
+_FORMS = {Api.MESSAGES.value: tuple(MessagesForm), Api.RESPONSE.value: tuple(ResponsesForm)}
+#: What engines of a kind do.
+_USUAL = {
+    (Api.MESSAGES, Engine.SGLANG): MessagesForm.SGLANG, (Api.RESPONSE, Engine.SGLANG): ResponsesForm.PLAIN,
+}  # fmt: skip
 #: Members of which the chat is made: what comes first in it, and its list.
 _MEMBERS = {Api.MESSAGES: ("system", "messages"), Api.RESPONSE: ("instructions", "input")}
 #: Members of a response that change its prompt in ways only the engine knows.
@@ -38,9 +40,9 @@ def make_choice() -> ConversionChoice:
     return ConversionChoice(_FORMS)
 
 
-def find_usual_form(engine: Engine | None) -> str | None:
+def find_usual_form(api: Api, engine: Engine | None) -> str | None:
     """The form of an engine's kind; None where nothing is known of it."""
-    return MessagesForm.SGLANG if engine is Engine.SGLANG else None
+    return None if engine is None else _USUAL.get((api, engine))
 
 
 def is_converted(api: Api) -> bool:
@@ -77,6 +79,7 @@ def convert(body: RequestBody, form: str | None, chats: KnownChats) -> PromptInp
         tools_json=tools or None,
         prompt=None,
         tool_choice=choice.get("type") if is_named else choice,
+        has_made_calls=body.api is Api.RESPONSE,
         field_names=body.prompt_input.field_names | more,
     )
 
@@ -133,7 +136,7 @@ def _is_open(api: Api, messages: list[Any]) -> bool:
 def _convert_items(body: RequestBody, form: str, lead: Any, items: Any) -> list[Any] | None:
     if body.api is Api.MESSAGES:
         return convert_messages(lead, items, MessagesForm(form))
-    return convert_input(lead, items)
+    return convert_input(lead, items, ResponsesForm(form))
 
 
 def _convert_tools(body: RequestBody, form: str, chats: KnownChats) -> bytes | None:

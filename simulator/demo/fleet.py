@@ -11,8 +11,9 @@ from simulator.demo.processes import Child, ChildEndedError, Children
 from simulator.demo.scrape import MetricsPage
 
 MODEL = "dovecote-toy"
-#: How long the engines may take to listen (they load torch), the router, and the router's first look at the fleet.
-ENGINE_DEADLINE_S, ROUTER_DEADLINE_S, READY_DEADLINE_S = 60.0, 30.0, 30.0
+#: How long the engines may take to listen (they load torch), the router, and the router's first look at the fleet; on a
+#: machine that is busy with other things all that is slow.
+ENGINE_DEADLINE_S = ROUTER_DEADLINE_S = READY_DEADLINE_S = 120.0
 POLL_S = 0.1
 #: Tensor libraries must not start a thread per core in each of the engines.
 ENGINE_ENV = {"OMP_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}

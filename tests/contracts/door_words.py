@@ -6,8 +6,8 @@ from contextlib import asynccontextmanager, suppress
 from router.errors import BodyTooLargeError
 from router.proxy import respond
 from router.proxy.door import Door
+from tests.waiting import PATIENCE_S
 
-DEADLINE_S = 5.0
 GET = b"GET /x HTTP/1.1\r\nhost: a\r\n\r\n"
 
 
@@ -53,7 +53,7 @@ async def open_house(serve=echo, **settings):
         server.close()
         for writer in house.writers:
             writer.transport.abort()
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: house.state.tasks or house.state.connections)
             for writer in house.writers:
                 with suppress(ConnectionError):
@@ -79,7 +79,7 @@ async def talk(house, data, *pieces):
         writer.write(piece)
         with suppress(ConnectionError):
             await writer.drain()
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         answer = b""
         with suppress(ConnectionError):
             while more := await reader.read(1 << 20):

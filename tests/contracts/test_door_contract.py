@@ -6,7 +6,7 @@ import socket
 from contextlib import suppress
 
 import pytest
-from door_words import DEADLINE_S, GET, call, open_house, post, talk, until_not
+from door_words import GET, call, open_house, post, talk, until_not
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,6 +15,7 @@ from router.proxy import door as door_module
 from router.proxy.asgi import serve_asgi
 from router.proxy.client import ClientGoneError
 from router.proxy.framing import read_framing
+from tests.waiting import PATIENCE_S
 
 CLOSE = b"connection: close"
 CHUNKED = b"transfer-encoding: chunked"
@@ -76,7 +77,7 @@ async def test_G07_a_head_without_measure_is_431_and_is_not_kept(head):
     async with open_house() as house:
         reader, writer = await call(house)
         writer.write(head)
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             assert (await reader.readline()).startswith(b"HTTP/1.1 431 ")
             (door,) = house.doors
             assert sum(len(name) + len(value) for name, value in door._headers) <= 1 << 17
@@ -107,7 +108,7 @@ async def test_requests_that_came_together_are_served_in_their_order():
         writer.write(b"".join(post(b"%d" % place, b"content-length: 1") for place in range(3)))
         for place in (2, 1, 0):
             gates[place].set()
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             for place in range(3):
                 assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200")
                 assert await reader.readexactly(1) == b"%d" % place
@@ -125,7 +126,7 @@ async def test_more_requests_at_a_time_than_may_wait_are_refused():
         assert await talk(house, GET * 100) == b""
         # Of those that came before, the first waits for its answer.
         reader, writer = await call(house)
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             writer.write(GET)
             await until_not(lambda: not house.seen)
             writer.write(GET * 30)
@@ -153,7 +154,7 @@ async def test_G11_what_is_no_request_is_refused_in_words_after_the_answers_befo
         ]
         assert b"invalid_http" in answers
         assert len(house.seen) == ahead
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: house.state.connections)
 
 
@@ -171,7 +172,7 @@ async def test_a_client_that_waits_for_a_word_gets_it():
     async with open_house() as house:
         reader, writer = await call(house)
         writer.write(post(b"", b"content-length: 2", b"expect: 100-continue"))
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             assert await reader.readuntil(b"\r\n\r\n") == b"HTTP/1.1 100 Continue\r\n\r\n"
             writer.write(b"hi")
             assert (await reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 200 ")
@@ -234,7 +235,7 @@ async def test_a_client_that_leaves_is_noticed_at_once_wherever_its_call_is():
     async with open_house(serve) as house:
         _, writer = await call(house)
         writer.write(GET)
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: not house.seen)
             writer.transport.abort()
             await left.wait()
@@ -250,7 +251,7 @@ async def test_a_client_that_leaves_is_noticed_at_once_wherever_its_call_is():
         _, writer = await call(house)
         writer.write(post(b"1", b"content-length: 5"))
         await writer.drain()
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: not house.state.tasks)
             writer.transport.abort()
             await left.wait()
@@ -278,7 +279,7 @@ async def test_a_client_that_does_not_read_is_waited_for():
         assert 0 < written < total / 2
         writer.transport.resume_reading()
         received = 0
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             while received < total:
                 received += len(await reader.read(1 << 20))
         writer.close()
@@ -288,7 +289,7 @@ async def test_sockets_of_clients_do_not_wait_to_fill_packets():
     async with open_house() as house:
         await talk(house, post(b"", CLOSE))
         _, writer = await call(house)
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: len(house.doors) < 2)
         own = house.doors[1]._transport.get_extra_info("socket")
         assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
@@ -305,7 +306,7 @@ async def test_when_the_server_ends_idle_connections_close_and_answers_are_finis
     async with open_house(serve) as house:
         idle, busy = await call(house), await call(house)
         busy[1].write(GET)
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: not house.seen)
             for door in house.doors:
                 door.shutdown()
@@ -322,7 +323,7 @@ async def test_a_connection_on_which_nothing_comes_is_closed(start, monkeypatch)
     async with open_house() as house:
         reader, writer = await call(house)
         writer.write(start)
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(
                 lambda: not house.doors or (start and not house.doors[0]._is_in_head and not house.state.tasks)
             )
@@ -344,7 +345,7 @@ async def test_a_client_that_waits_for_its_answer_is_not_idle(monkeypatch):
     async with open_house(serve) as house:
         reader, writer = await call(house)
         writer.write(post(b"", CLOSE))
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: not house.seen)
             monkeypatch.setattr(door_module, "IDLE_S", -1.0)
             house.doors[0]._look()
@@ -395,7 +396,7 @@ async def test_an_asgi_application_is_served_whole_and_in_pieces():
         assert answer == (b"HTTP/1.1 201 Created\r\nx-len: 5\r\ncontent-length: 4\r\nconnection: close\r\n\r\nabcd")
         reader, writer = await call(house)
         writer.write(post(b"", CLOSE).replace(b"/x", b"/pieces"))
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             answer = await reader.readuntil(b"0\r\n\r\n")
         assert answer.endswith(b"2\r\nab\r\n2\r\ncd\r\n0\r\n\r\n")
         writer.transport.abort()

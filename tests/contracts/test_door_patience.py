@@ -4,10 +4,11 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-from door_words import DEADLINE_S, GET, call, open_house, post, until_not
+from door_words import GET, call, open_house, post, until_not
 
 from router.proxy import door as door_module
 from router.proxy.door import IDLE_S, MAX_BEHIND_BYTES, MIN_BYTES_PER_S, STALLED_S
+from tests.waiting import PATIENCE_S
 
 CHUNKED = b"transfer-encoding: chunked"
 
@@ -16,7 +17,7 @@ async def begin(house, start):
     """A connection on which that has arrived."""
     reader, writer = await call(house)
     writer.write(start)
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         await until_not(lambda: not house.doors or not house.doors[0]._begun_s)
     return house.doors[0], reader, writer
 
@@ -29,7 +30,7 @@ async def test_a_head_that_drips_gains_no_time():
     async with open_house() as house:
         door, _, writer = await begin(house, b"GET /x HT")
         until_s = find_end_s(door)
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             for piece in (b"TP/1.1\r\n", b"host: a\r\n", b"x: "):
                 came = door._framing_bytes
                 writer.write(piece)
@@ -41,7 +42,7 @@ async def test_a_head_that_drips_gains_no_time():
 async def test_a_body_that_drips_gains_no_more_time_than_its_bytes_are_worth():
     async with open_house() as house:
         door, _, writer = await begin(house, post(b"", b"content-length: 100000"))
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: door._receiving is None)
             for size in (1, 2, 3):
                 writer.write(b"x")
@@ -58,7 +59,7 @@ async def test_a_body_that_drips_gains_no_more_time_than_its_bytes_are_worth():
 async def test_blank_lines_between_requests_keep_no_connection():
     async with open_house() as house:
         door, reader, writer = await begin(house, GET)
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await reader.readuntil(b"\r\n\r\n")
             until_s = find_end_s(door)
             for _ in range(3):
@@ -91,7 +92,7 @@ async def test_a_client_that_takes_nothing_is_not_waited_for_without_end(is_ende
         reader, writer = await call(house)
         writer.transport.pause_reading()
         writer.write(post(b"", b"connection: close"))
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: not (house.doors and house.doors[0].is_full))
             (door,) = house.doors
             await until_not(lambda: is_ended and house.state.tasks)
@@ -116,7 +117,7 @@ async def test_a_client_that_takes_something_now_and_then_is_waited_for():
         _, writer = await call(house)
         writer.transport.pause_reading()
         writer.write(GET)
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: not (house.doors and house.doors[0].is_full))
             (door,) = house.doors
             for begun_s in (100.0, 200.0, 300.0):
@@ -139,7 +140,7 @@ async def test_an_answer_that_breaks_off_to_a_client_that_takes_nothing_ends_its
         _, writer = await call(house)
         writer.transport.pause_reading()
         writer.write(GET)
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: not house.seen)
             await until_not(lambda: house.state.connections)
         writer.transport.resume_reading()
@@ -158,7 +159,7 @@ async def test_G07_framing_without_a_body_is_refused_before_it_is_long(name):
     async with open_house() as house:
         reader, writer = await call(house)
         writer.write(post(ENDLESS[name] + ENDLESS[name][-1:] * 2_000_000, CHUNKED))
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             assert (await reader.readline()).startswith(b"HTTP/1.1 400 ")
         writer.transport.abort()
     assert house.seen == []
@@ -174,7 +175,7 @@ async def test_bodies_behind_the_request_that_is_served_wait_outside():
     async with open_house(serve, limit_bytes=size) as house:
         reader, writer = await call(house)
         writer.write(GET + post(bytes(size), b"content-length: %d" % size) + GET)
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: not (house.doors and house.doors[0]._is_held))
             for _ in range(1_000):
                 await asyncio.sleep(0)
@@ -199,7 +200,7 @@ async def test_C04_a_client_that_leaves_while_nothing_is_read_from_it_is_noticed
     async with open_house(serve, limit_bytes=size) as house:
         _, writer = await call(house)
         writer.write(GET + post(bytes(size), b"content-length: %d" % size))
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: not (house.doors and house.doors[0]._is_held))
             writer.transport.abort()
             await left.wait()

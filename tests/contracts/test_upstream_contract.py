@@ -14,16 +14,16 @@ from router.proxy import connection, pool
 from router.proxy.pool import PooledUpstream, encode_head
 from router.proxy.upstream import GarbledAnswerError
 from tests.ports import closed_port
+from tests.waiting import PATIENCE_S
 
 JSON = b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"
-DEADLINE_S = 5.0
 
 
 @pytest.fixture
 async def upstream(monkeypatch):
     # No connection is closed here because it stood idle.
     monkeypatch.setattr(pool, "POOL_IDLE_S", 600.0)
-    made = PooledUpstream(connect_s=1.0)
+    made = PooledUpstream(connect_s=PATIENCE_S)
     yield made
     await made.close()
 
@@ -69,7 +69,7 @@ class Line:
         """Wait until something has arrived; it is not read."""
         arrived = asyncio.Event()
         self._loop.add_reader(self._own, arrived.set)
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             await arrived.wait()
         self._loop.remove_reader(self._own)
 
@@ -88,7 +88,7 @@ class Line:
         return True
 
     async def _receive(self):
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             return await self._loop.sock_recv(self._own, 1 << 20)
 
 
@@ -105,7 +105,7 @@ class Worker:
         return len(self.lines)
 
     async def accept(self):
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             own, _ = await asyncio.get_running_loop().sock_accept(self._listener)
         own.setblocking(False)
         self.lines.append(Line(own))
@@ -280,7 +280,7 @@ async def test_C11_whole_chunks_are_passed_as_they_came_and_nothing_twice(upstre
         await line.answer(framed[place : place + size])
         await asyncio.sleep(0)
     await line.answer(b"0\r\n\r\n")
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         await pouring
     assert b"".join(taken) == b"".join(pieces)
     exchange.close()
@@ -299,7 +299,7 @@ async def test_C11_a_client_without_room_stops_passed_chunks_too(upstream, worke
         return True
 
     pouring = asyncio.create_task(exchange.pour(lambda _piece: False, gate.wait, take_chunks))
-    async with asyncio.timeout(DEADLINE_S):
+    async with asyncio.timeout(PATIENCE_S):
         while exchange._pieces:  # noqa: ASYNC110  (until it is poured)
             await asyncio.sleep(0)
         await line.answer(b"1\r\nb\r\n")
@@ -500,11 +500,11 @@ async def test_C06_a_router_that_was_held_up_does_not_blame_the_worker_for_it(wo
     monkeypatch.setattr(loop, "time", lambda: on_time() + held_s[0])
     upstream = PooledUpstream(connect_s=1.0)
     task = asyncio.create_task(upstream.open(worker.url + "/x", [], b"{}"))
-    async with asyncio.timeout(DEADLINE_S * 60):
-        while not len(upstream._lookout):  # noqa: ASYNC110  (until it connects)
-            await asyncio.sleep(0)
-        # Its connection came about in the kernel long before the loop comes round to it.
-        held_s[0] += 60.0
+    while not len(upstream._lookout):  # noqa: ASYNC110  (until it connects)
+        await asyncio.sleep(0)
+    # Its connection came about in the kernel long before the loop comes round to it.
+    held_s[0] += 60.0
+    async with asyncio.timeout(PATIENCE_S):
         line = await worker.accept()
         await line.read_request()
         await line.answer(JSON)
@@ -523,7 +523,9 @@ async def test_C07_a_connection_closed_while_idle_costs_no_request(upstream, wor
     assert worker.count == 200
 
 
-async def test_C07_a_connection_closed_just_as_the_request_arrives_costs_no_request(upstream, worker):
+async def test_C07_a_connection_closed_just_as_the_request_arrives_costs_no_request(upstream, worker, monkeypatch):
+    # However late this side comes round to it.
+    monkeypatch.setattr(connection, "RESET_S", 600.0)
     line, _ = await ask(upstream, worker)
     for _ in range(100):
         task = asyncio.create_task(upstream.open(worker.url + "/x", [], b"{}"))
@@ -547,7 +549,7 @@ async def test_C07_a_request_that_a_worker_may_have_begun_is_never_sent_again(up
     line.acknowledge()
     getattr(line, how)()
     with pytest.raises(UpstreamClosedError):
-        await asyncio.wait_for(task, DEADLINE_S)
+        await asyncio.wait_for(task, PATIENCE_S)
     assert worker.count == 1
 
 
@@ -559,7 +561,7 @@ async def test_C07_a_request_is_sent_again_once_only(upstream, worker):
     await line.read_request()
     line.end()
     with pytest.raises(UpstreamClosedError):
-        await asyncio.wait_for(task, DEADLINE_S)
+        await asyncio.wait_for(task, PATIENCE_S)
     assert worker.count == 2
 
 
@@ -570,7 +572,7 @@ async def test_C07_a_request_of_whose_answer_a_byte_came_is_not_sent_again(upstr
     await line.answer(b"H")
     line.reset()
     with pytest.raises(UpstreamClosedError):
-        await asyncio.wait_for(task, DEADLINE_S)
+        await asyncio.wait_for(task, PATIENCE_S)
     assert worker.count == 1
 
 
@@ -653,7 +655,7 @@ async def test_certificates_of_workers_are_checked(names):
     url = f"https://127.0.0.1:{server.sockets[0].getsockname()[1]}/x"
     known = ssl.create_default_context()
     authority.configure_trust(known)
-    upstream, stranger = PooledUpstream(connect_s=2.0, tls=known), PooledUpstream(connect_s=2.0)
+    upstream, stranger = PooledUpstream(connect_s=PATIENCE_S, tls=known), PooledUpstream(connect_s=PATIENCE_S)
     if names == ["127.0.0.1"]:
         exchange = await upstream.open(url, [], b"")
         assert await read_all(exchange) == b"{}"

@@ -11,10 +11,11 @@ with instrumented():
     from router.prompt import Prompter, Unrenderable
     from router.prompt.anthropic_form import MessagesForm
     from router.prompt.native import look_over
+    from router.prompt.responses_form import ResponsesForm
     from router.proxy.api import Api
     from router.proxy.body import INTERNAL_FIELDS, ROUTED_FIELDS, RequestBody
     from router.proxy.bounds import Bounds, check_bounds
-    from router.proxy.converted import RESPONSES_FORM, convert, is_converted
+    from router.proxy.converted import convert, is_converted
     from router.proxy.kept import MAX_ID_CHARS
     from router.proxy.known_bodies import KnownBodies
     from router.proxy.known_chats import KnownChats
@@ -81,7 +82,7 @@ def check(data: bytes) -> None:
         assert body.max_output_tokens is None or body.max_output_tokens >= 1
         check_bounds(body, Bounds())
         for form in (*MessagesForm, None) if is_converted(api) else ():
-            PROMPTER.prepare(convert(body, RESPONSES_FORM if form and api is Api.RESPONSE else form, CHATS))
+            PROMPTER.prepare(convert(body, ResponsesForm.VLLM if form and api is Api.RESPONSE else form, CHATS))
         prompt = PROMPTER.prepare(body.prompt_input)
     except DovecoteError:
         return

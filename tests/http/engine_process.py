@@ -5,7 +5,7 @@ import signal
 import sys
 from contextlib import asynccontextmanager
 
-STARTUP_S = 60
+from tests.waiting import PATIENCE_S
 
 
 class EngineProcess:
@@ -23,7 +23,7 @@ class EngineProcess:
             *(("--timed-decode-step-ms", str(decode_ms)) if decode_ms else ("--time-scale", "0")),
         ]
         self._process = await asyncio.create_subprocess_exec(*command, stdout=asyncio.subprocess.PIPE)
-        async with asyncio.timeout(STARTUP_S):
+        async with asyncio.timeout(PATIENCE_S):
             line = (await self._process.stdout.readline()).decode()
         self.url = line.split()[-1]
         self.port = int(self.url.rpartition(":")[2])

@@ -49,7 +49,9 @@ class FakeEngine:
         self.saw_disconnect = asyncio.Event()
         self.health_status = 200
         self.probes = 0
-        self.hangs_at_health = False
+        #: Closed, it hangs when it is asked for its health.
+        self.health_gate = asyncio.Event()
+        self.health_gate.set()
         self.health_headers = {}
         self.server_info = {"served_model_name": MODEL, "dp_size": 1, "page_size": 16, "max_total_num_tokens": 4096}
         self.models = [MODEL]
@@ -78,8 +80,7 @@ class FakeEngine:
     def app(self):
         async def health(_request):
             self.probes += 1
-            if self.hangs_at_health:
-                await asyncio.Event().wait()
+            await self.health_gate.wait()
             return web.Response(status=self.health_status, headers=self.health_headers)
 
         async def server_info(_request):

@@ -13,16 +13,9 @@ from router.app import Router
 from router.config.fleet import build_fleet_config
 from router.control.registry import Entry
 from router.server import uvicorn_config
+from tests.waiting import PATIENCE_S, eventually
 
 CHAT = {"model": MODEL, "messages": [{"role": "user", "content": "hello"}]}
-DEADLINE_S = 10.0
-
-
-async def eventually(condition):
-    """Wait until something holds; a deadline keeps a broken test from hanging."""
-    async with asyncio.timeout(DEADLINE_S):
-        while not condition():  # noqa: ASYNC110  (the conditions are of many kinds)
-            await asyncio.sleep(0.005)
 
 
 def value(router, name, **labels):
@@ -53,11 +46,18 @@ class Client(httpx.AsyncClient):
     """Client of a router, which it carries along."""
 
     def __init__(self, router, **arguments):
-        super().__init__(**arguments, timeout=DEADLINE_S, trust_env=False)
+        super().__init__(**arguments, timeout=PATIENCE_S, trust_env=False)
         self.router = router
 
     async def chat(self, **fields):
         return await self.post("/v1/chat/completions", json=CHAT | fields)
+
+
+def leap(by_s):
+    """The running event loop's clock leaps: what is due by then comes at once."""
+    loop = asyncio.get_running_loop()
+    on_time = loop.time
+    loop.time = lambda: on_time() + by_s
 
 
 @asynccontextmanager
@@ -81,6 +81,7 @@ async def on_socket(urls, *, tls=None, verify=True, **sections):
         await eventually(lambda: server.started or task.done())
         base_url = f"{'https' if tls else 'http'}://127.0.0.1:{listener.getsockname()[1]}"
         async with Client(router, base_url=base_url, verify=verify) as client:
+            client.server = server
             yield client
             await eventually(lambda: not router.placer.ledger.open_requests())
             check_idle(router)

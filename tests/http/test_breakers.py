@@ -13,7 +13,7 @@ from proxy_harness import CHAT, eventually, in_process, on_socket, value
 
 from router.access.keys import hash_key
 
-FAST = {"failures": 3, "open_s": 0.2}
+FAST = {"failures": 3, "open_s": 60.0}
 PROBES = {"interval_s": 0.05, "unhealthy_after": 3}
 NUMBERS = count(1)
 
@@ -104,30 +104,31 @@ async def test_D02_a_full_single_worker_is_asked_again_as_soon_as_it_has_room(en
         assert (await client.chat()).status_code == 200
 
 
-async def test_D02_a_full_worker_is_left_alone_while_another_takes_the_requests(engines):
+async def test_D02_a_full_worker_is_left_alone_while_another_takes_the_requests(engines, clock):
     full, other = engines
     full.script = answering(429, b"{}", **{"Retry-After": "9"})
-    async with in_process([each.url for each in engines], policy={"name": "round_robin"}) as client:
+    async with in_process([each.url for each in engines], policy={"name": "round_robin"}, clock=clock) as client:
         statuses = [(await client.chat()).status_code for _ in range(8)]
         assert statuses.count(429) == 1
         assert len(full.requests) == 1
         assert len(other.requests) == 7
 
 
-async def test_a_worker_that_fails_is_out_and_a_probe_brings_it_back(engine):
-    async with in_process([engine.url], breaker=FAST, probes=PROBES) as client:
+async def test_a_worker_that_fails_is_out_and_a_probe_brings_it_back(engine, clock):
+    async with in_process([engine.url], breaker=FAST, probes=PROBES, clock=clock) as client:
         engine.script = answering(500)
         assert [(await other(client)).status_code for _ in range(4)] == [500, 500, 500, 503]
         assert len(engine.requests) == 3
         assert state(client) == "open"
         assert value(client.router, "breaker_openings_total", worker="w0", dp_rank="0") == 1
         engine.script = well_behaved
+        clock.advance(FAST["open_s"])
         await eventually(lambda: state(client) == "closed")
         assert (await client.chat()).status_code == 200
 
 
 async def test_streams_that_break_and_answers_that_do_not_come_count_as_failures(engine):
-    async with in_process([engine.url], breaker=FAST, timeouts={"first_byte_s": 0.05}) as client:
+    async with in_process([engine.url], breaker=FAST, timeouts={"first_byte_s": 1.0}) as client:
         engine.script = streaming(ROLE, chunk("a"), end="abort")
         await other(client, stream=True)
         engine.script = hanging
@@ -177,7 +178,7 @@ POISON = {"messages": [{"role": "user", "content": "poison"}]}
 
 @pytest.mark.parametrize("is_stream", [False, True])
 async def test_a_request_that_fails_again_and_again_leaves_the_worker_in_service_for_others(engine, is_stream):
-    async with in_process([engine.url], breaker=FAST | {"open_s": 60.0}) as client:
+    async with in_process([engine.url], breaker=FAST) as client:
         engine.script = poisoned
         assert {(await client.chat(stream=is_stream, **POISON)).status_code for _ in range(40)} == {500}
         assert state(client) == "closed"
@@ -204,7 +205,7 @@ async def test_turns_of_one_conversation_are_one_cause_however_they_differ(engin
 
 async def test_what_failed_twice_on_a_rank_is_tried_on_another_and_a_broken_rank_is_found_out(engines):
     """So that one client that repeats itself is not sent to the one broken rank for ever."""
-    async with in_process([each.url for each in engines], breaker=FAST | {"open_s": 60.0}) as client:
+    async with in_process([each.url for each in engines], breaker=FAST) as client:
         first = (await client.chat()).headers["x-dovecote-worker"]
         broken = engines[int(first[1])]
         broken.script = answering(500)
@@ -233,7 +234,7 @@ async def test_the_poison_of_one_tenant_bars_no_rank_from_another_whom_it_serves
 
 async def test_connections_that_do_not_come_about_are_nobodys_doing(engine):
     """However often the same request meets them."""
-    async with in_process([engine.url], breaker=FAST | {"open_s": 60.0}, probes={"interval_s": 60.0}) as client:
+    async with in_process([engine.url], breaker=FAST, probes={"interval_s": 60.0}) as client:
         worker = client.router.fleet.workers["w0"]
         for site in engine.sites:
             await site.stop()

@@ -8,6 +8,8 @@ import zmq.asyncio
 from fake_engine import FakeEngine, running
 from proxy_harness import eventually, in_process
 
+from tests.waiting import PATIENCE_S
+
 FAST = {"interval_s": 0.03, "unhealthy_after": 3}
 
 
@@ -30,7 +32,7 @@ async def test_pushed_load_reaches_placement_and_the_worker_is_not_asked_meanwhi
         engine.server_info["kv_events"] = block
         async with running(engine), in_process([engine.url], probes=FAST) as client:
             assert taken(client).source == "loads"
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(PATIENCE_S):
                 while taken(client).source != "socket":
                     await socket.send_multipart([b"load", bytes(8), b"garbage"])
                     await socket.send_multipart(stat(5))

@@ -14,6 +14,7 @@ from proxy_harness import in_process, on_socket
 from schemathesis.generation import GenerationMode
 
 from router.proxy.api import PATHS
+from tests.waiting import PATIENCE_S
 
 #: Bodies tried of each operation.
 EXAMPLES = 4
@@ -68,7 +69,7 @@ def send_cases(page, url, mode):
         )
         @given(case=operation.as_strategy(generation_mode=mode))
         def send(case):
-            response = case.call(timeout=10)
+            response = case.call(timeout=PATIENCE_S)
             statuses.add(response.status_code)
             if response.status_code >= 500:
                 faults.append((case.method, case.path, case.body, response.status_code, response.text[:200]))

@@ -7,7 +7,7 @@ import pytest
 from fake_engine import MODEL, FakeEngine, answering, held_until, running, well_behaved
 from keeping_engine import KeepingEngine
 from pair_engines import VllmEngine, VllmFabric
-from proxy_harness import DEADLINE_S, eventually, in_process, value
+from proxy_harness import eventually, in_process, leap, value
 
 from router.config.workers import WorkerConfig
 from router.control.registry import Entry, Put, Removed
@@ -15,9 +15,11 @@ from router.errors import PassingError
 from router.placement.instructions import Reject, RejectReason
 from router.proxy.refusal import refusal
 from tests.ports import take_port
+from tests.waiting import PATIENCE_S
 
 QUEUE = {"max_waiting": 8, "requests_per_rank": 1}
 PROBES = {"interval_s": 0.02, "unhealthy_after": 1}
+BREAKER = {"failures": 1, "open_s": 60.0}
 
 
 def waiting(client):
@@ -79,14 +81,15 @@ async def test_who_waits_when_the_only_worker_goes_out_waits_on_and_so_does_who_
 
 
 async def test_who_waited_in_vain_is_told_that_no_worker_was_there_and_when_to_come_again(engine):
-    async with sick(engine, max_wait_s=0.5) as (client, _, release):
+    async with sick(engine) as (client, _, release):
         before = await send(client, 1)
         engine.health_status = 503
         await eventually(lambda: is_out(client))
         release.set()
         during = await send(client, 1)
+        leap(31.0)
         for task in (*before, *during):
-            check_told(await task, "queue_timeout", "0.5 s", "0 of 1 workers ready, 1 unhealthy")
+            check_told(await task, "queue_timeout", "30 s", "0 of 1 workers ready, 1 unhealthy")
         assert value(client.router, "queue_ends_total", end="timed_out") == 2
 
 
@@ -137,12 +140,13 @@ async def test_a_model_whose_only_worker_is_replaced_is_not_unknown_meanwhile(en
         assert (answer.status_code, answer.headers["x-dovecote-worker"]) == (200, "new")
 
 
-async def test_a_breaker_that_is_open_is_waited_out(engine):
-    async with in_process([engine.url], queue=QUEUE, breaker={"failures": 1, "open_s": 0.3}) as client:
+async def test_a_breaker_that_is_open_is_waited_out(engine, clock):
+    async with in_process([engine.url], queue=QUEUE, breaker=BREAKER, clock=clock) as client:
         engine.script = answering(500)
         assert (await client.chat()).status_code == 500
         engine.script = well_behaved
         (task,) = await send(client, 1)
+        clock.advance(BREAKER["open_s"])
         assert (await task).status_code == 200
 
 
@@ -157,9 +161,9 @@ async def test_a_drain_is_waited_out_but_not_by_who_rests_on_the_engine_that_dra
         assert (await task).status_code == 200
 
 
-async def test_who_rests_on_an_engine_that_takes_nothing_for_a_while_waits_for_it():
-    breaker = {"failures": 1, "open_s": 0.3}
-    async with running(KeepingEngine()) as engine, in_process([engine.url], queue=QUEUE, breaker=breaker) as client:
+async def test_who_rests_on_an_engine_that_takes_nothing_for_a_while_waits_for_it(clock):
+    sections = {"queue": QUEUE, "breaker": BREAKER, "clock": clock}
+    async with running(KeepingEngine()) as engine, in_process([engine.url], **sections) as client:
         made = await client.post("/v1/responses", json={"model": MODEL, "input": "hello"})
         pinned = {"model": MODEL, "input": "more", "previous_response_id": made.json()["id"]}
         script, engine.script = engine.script, answering(500)
@@ -167,6 +171,7 @@ async def test_who_rests_on_an_engine_that_takes_nothing_for_a_while_waits_for_i
         engine.script = script
         task = asyncio.ensure_future(client.post("/v1/responses", json=pinned))
         await eventually(lambda: waiting(client) == 1)
+        clock.advance(BREAKER["open_s"])
         assert (await task).status_code == 200
 
 
@@ -231,7 +236,7 @@ async def test_who_was_refused_waits_no_longer_in_all_than_others(engine, clock)
             await site.stop()
         dies.set()
         assert (await first).status_code == 502
-        async with asyncio.timeout(DEADLINE_S):
+        async with asyncio.timeout(PATIENCE_S):
             check_told(await task, "queue_timeout", "0 of 1 workers ready")
 
 

@@ -10,6 +10,7 @@ from fake_engine import DONE, ROLE, answering, chunk, event, hanging, open_strea
 from proxy_harness import CHAT, eventually, in_process, move, on_socket, value
 
 from tests.ports import closed_port
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -245,7 +246,7 @@ async def test_C04_a_client_that_leaves_closes_the_upstream_stream(wire_client, 
             pieces = response.aiter_raw()
             for _ in range(3):
                 await anext(pieces)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await engine.saw_disconnect.wait()
     assert value(wire_client.router, "requests_total", outcome="cancelled") == 2
 
@@ -255,7 +256,7 @@ async def test_C03_a_client_that_leaves_a_whole_answer_closes_the_upstream(wire_
     request = asyncio.create_task(wire_client.chat())
     await eventually(lambda: engine.requests)
     request.cancel()
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(PATIENCE_S):
         await engine.saw_disconnect.wait()
 
 
@@ -275,11 +276,13 @@ async def test_a_slow_reader_slows_the_worker_instead_of_filling_memory(engine):
     engine.script = flood
     body = CHAT | {"stream": True}
     async with on_socket([engine.url]) as client, client.stream("POST", "/v1/chat/completions", json=body) as response:
-        await anext(response.aiter_raw())
-        before = -1
-        while before != sent_bytes:
-            before = sent_bytes
-            await asyncio.sleep(0.2)
+        # An iterator that nobody holds would close the answer.
+        pieces = response.aiter_raw()
+        await anext(pieces)
+        connections = client.server.server_state.connections
+        await eventually(lambda: any(each.is_full for each in connections))
+        for _ in range(2_000):
+            await asyncio.sleep(0)
         assert sent_bytes < 30_000_000
 
 
@@ -340,7 +343,7 @@ async def test_an_answer_that_dribbles_for_ever_ends_at_the_limit_of_the_whole_r
             error = response.json()["error"]
         assert (error["code"], error["message"]) == ("upstream_timeout", "the answer was not complete within 1.5 s")
         assert value(client.router, "requests_total", outcome="timed_out") == 1
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(PATIENCE_S):
             await engine.saw_disconnect.wait()
 
 

@@ -7,11 +7,11 @@ import sys
 from contextlib import asynccontextmanager
 
 import httpx
-import pytest
 from fake_engine import held_until
 from proxy_harness import CHAT, eventually, in_process
 
 from router.control.readiness import ASKED_WITHIN_S, WAIT_S, Readiness
+from tests.waiting import PATIENCE_S
 
 
 @asynccontextmanager
@@ -30,54 +30,72 @@ async def process(engine, **environment):
 
 
 async def find_url(child):
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(PATIENCE_S):
         return (await child.stdout.readline()).decode().split()[-1]
 
 
-async def knock_until_nobody_answers(url):
-    async with asyncio.timeout(30):
+def knocker():
+    return httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S)
+
+
+async def knock_until_nobody_listens(url):
+    async with asyncio.timeout(PATIENCE_S):
         while True:
-            async with httpx.AsyncClient(trust_env=False) as newcomer:
-                await newcomer.get(f"{url}/livez")
-            await asyncio.sleep(0.05)
+            try:
+                async with knocker() as newcomer:
+                    await newcomer.get(f"{url}/livez")
+            except httpx.ConnectError:
+                return
+            except httpx.TransportError:
+                # Whoever was in line when it stopped listening is cut off.
+                continue
 
 
-async def test_D09_after_sigterm_it_is_not_ready_serves_on_and_finishes_its_streams(engine):
+@asynccontextmanager
+async def streaming(engine, wait_s):
+    """A router process that waits so long for its balancers, asked by one, and a stream that it has begun."""
     release = asyncio.Event()
-    async with process(engine, DOVECOTE__SHUTDOWN__WAIT_S="2.0") as child, httpx.AsyncClient(trust_env=False) as client:
+    async with process(engine, DOVECOTE__SHUTDOWN__WAIT_S=wait_s) as child, knocker() as client:
         url = await find_url(child)
         assert (await client.get(f"{url}/readyz")).status_code == 200
         script, engine.script = engine.script, held_until(release)
-        stream = asyncio.create_task(
-            client.post(f"{url}/v1/chat/completions", json=CHAT | {"stream": True}, timeout=30)
-        )
+        stream = asyncio.create_task(client.post(f"{url}/v1/chat/completions", json=CHAT | {"stream": True}))
         await eventually(lambda: engine.requests)
         engine.script = script
-        child.send_signal(signal.SIGTERM)
-        statuses = set()
-        while 503 not in statuses:
-            statuses.add((await client.get(f"{url}/readyz")).status_code)
-            assert (await client.get(f"{url}/livez")).status_code == 200
-        async with httpx.AsyncClient(trust_env=False) as newcomer:
-            answer = await newcomer.post(f"{url}/v1/chat/completions", json=CHAT)
-        assert answer.status_code == 200
+        yield child, url
+        await knock_until_nobody_listens(url)
         assert child.returncode is None
-        with pytest.raises(httpx.ConnectError):
-            await knock_until_nobody_answers(url)
         release.set()
         assert (await stream).text.endswith("data: [DONE]\n\n")
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
             assert await child.wait() in {0, -signal.SIGTERM}
 
 
-async def test_D09_sigterm_while_it_starts_ends_it_in_order(engine):
-    engine.hangs_at_health = True
-    async with process(engine) as child:
-        async with asyncio.timeout(60):
-            while not engine.probes:  # noqa: ASYNC110
-                await asyncio.sleep(0.05)
+async def test_D09_after_sigterm_it_is_not_ready_and_serves_on_until_a_second_one_and_finishes_its_streams(engine):
+    async with streaming(engine, "3600") as (child, url), knocker() as client:
         child.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(PATIENCE_S):
+            while (await client.get(f"{url}/readyz")).status_code != 503:
+                continue
+        assert (await client.get(f"{url}/livez")).status_code == 200
+        async with knocker() as newcomer:
+            assert (await newcomer.post(f"{url}/v1/chat/completions", json=CHAT)).status_code == 200
+        assert child.returncode is None
+        child.send_signal(signal.SIGTERM)
+
+
+async def test_D09_the_time_for_balancers_ends_by_itself(engine):
+    async with streaming(engine, "0.1") as (child, _):
+        child.send_signal(signal.SIGTERM)
+
+
+async def test_D09_sigterm_while_it_starts_ends_it_in_order(engine):
+    engine.health_gate.clear()
+    async with process(engine, DOVECOTE__PROBES__INTERVAL_S="3600") as child:
+        await eventually(lambda: engine.probes)
+        child.send_signal(signal.SIGTERM)
+        engine.health_gate.set()
+        async with asyncio.timeout(PATIENCE_S):
             assert await child.wait() in {0, -signal.SIGTERM}
         assert await child.stdout.read() == b""
 

@@ -12,6 +12,7 @@ from test_access import ACCESS, bearer
 from router.config.network import ServerTls
 from router.tls import ServerCertificate
 from tests.certificates import Authority
+from tests.waiting import PATIENCE_S
 
 
 @pytest.fixture
@@ -71,7 +72,10 @@ async def test_admins_are_served_on_a_port_of_their_own(engine, tmp_path, author
         sys.executable, "-m", "router", "serve", "--config", str(config), stdout=asyncio.subprocess.PIPE
     )
     try:
-        async with asyncio.timeout(60), httpx.AsyncClient(verify=authority.trusting(), trust_env=False) as client:
+        async with (
+            asyncio.timeout(PATIENCE_S),
+            httpx.AsyncClient(verify=authority.trusting(), trust_env=False) as client,
+        ):
             main = (await process.stdout.readline()).decode().removeprefix("listening on ").strip()
             admin = (await process.stdout.readline()).decode().removeprefix("admin on ").strip()
             assert main.startswith("https://127.0.0.1:")

@@ -14,6 +14,7 @@ from router.config.watching import TracingConfig
 from router.errors import ConfigError
 from router.tracing import make_tracing
 from tests.ports import closed_port, take_port
+from tests.waiting import PATIENCE_S
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 UNSAMPLED = PARENT[:-1] + "0"
@@ -99,7 +100,7 @@ async def test_a_collector_that_is_away_costs_no_request(engine, caplog):
     caplog.set_level("CRITICAL", logger="opentelemetry")
     with closed_port() as port:
         async with in_process([engine.url], tracing={"endpoint": f"http://127.0.0.1:{port}"}) as client:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(PATIENCE_S):
                 assert (await client.chat()).status_code == 200
 
 

@@ -7,12 +7,15 @@ import pytest
 from aiohttp import web
 from fake_engine import WHOLE, FakeEngine, running
 from keeping_engine import KeepingEngine, keeping
-from proxy_harness import CHAT, eventually, in_process, on_socket, value
+from proxy_harness import CHAT, eventually, in_process, leap, on_socket, value
 
 from router.access.keys import hash_key
+from router.config.queue import QueueConfig
 
 KEYS = {name: f"{name}-{'k' * 40}" for name in ("a", "b", "fast", "ops")}
 QUEUE = {"max_waiting": 8, "requests_per_rank": 1}
+#: Than anybody waits.
+LONGER_S = QueueConfig().max_wait_s + 1.0
 
 
 def access(**limits):
@@ -130,8 +133,9 @@ async def test_who_waits_is_not_taken_for_another_one_of_the_same_id():
 
 
 async def test_who_waited_too_long_is_told():
-    async with gated(queue=QUEUE | {"max_wait_s": 0.05}) as (engine, client):
+    async with gated() as (engine, client):
         first, second = await line_up(engine, client, "2")
+        leap(LONGER_S)
         answer = await second
         assert (answer.status_code, answer.json()["error"]["code"]) == (503, "queue_timeout")
         assert int(answer.headers["retry-after"]) >= 1

@@ -10,6 +10,9 @@ BOUNDS_TESTS = ("tests/router/proxy/test_bounds.py",)
 FORMS = ("tests/router/prompt/test_anthropic_form.py",)
 CHOICE = ("tests/router/prompt/test_conversion_choice.py",)
 INFLATE_TESTS = ("tests/router/proxy/test_inflate.py",)
+TEMPLATES = ("tests/router/prompt/test_prompt_template.py",)
+PARITY = ("tests/router/control/test_parity.py",)
+ENGINE_FORM = "router/prompt/engine_form.py"
 CHUNKS = ("tests/router/prompt/test_held_chunks.py",)
 FINGERPRINTS = ("tests/router/sessions/test_fingerprint.py",)
 HELD = "router/prompt/held_chunks.py"
@@ -155,5 +158,54 @@ API = (
         "landmark = (landmark + 1) // 2 - 1",
         "landmark = -1",
         FINGERPRINTS,
+    ),
+    Mutation(
+        "what a developer says stays where it was said",
+        ENGINE_FORM,
+        "if self.developer is DeveloperForm.SENT or names_developer:",
+        "if names_developer or self is not None:",
+        TEMPLATES,
+    ),
+    Mutation(
+        "reasoning keeps the name that it was sent under",
+        ENGINE_FORM,
+        "message.update(dict.fromkeys(names, told[0]) if told else {})",
+        "message.update({names[0]: told[0]} if told else {})",
+        TEMPLATES,
+    ),
+    Mutation(
+        "malformed arguments reach the template of every engine as they are",
+        ENGINE_FORM,
+        "        if not is_always:\n            return call\n",
+        "        return call\n",
+        TEMPLATES,
+    ),
+    Mutation(
+        "results of tools are joined for every role",
+        ENGINE_FORM,
+        'return role == "tool" and all(',
+        "return all(",
+        TEMPLATES,
+    ),
+    Mutation(
+        "the calls of a response are written in the order of a chat's",
+        "router/prompt/prompter.py",
+        "return self._made_form if request.has_made_calls else self._form",
+        "return self._form",
+        ("tests/router/prompt/test_prompter.py",),
+    ),
+    Mutation(
+        "a way is settled by the first value whatever the engine shows",
+        "router/control/parity.py",
+        "            elif made.tolist() == ids:\n                return value\n",
+        "            else:\n                return value\n",
+        PARITY,
+    ),
+    Mutation(
+        "parsed arguments are assumed of an engine that keeps their text",
+        "router/control/parity.py",
+        "if getattr(form, refinement.name) not in refinement.values:",
+        "if not ids:",
+        PARITY,
     ),
 )

@@ -232,8 +232,30 @@ PYTHON = (
     Mutation(
         "a turn keeps a token too many",
         "router/prompt/turns.py",
-        "        kept = turn.kept_tokens + len(settled)\n",
-        "        kept = turn.kept_tokens + len(settled) + 1\n",
+        "kept_tokens + len(more))",
+        "kept_tokens + len(more) + 1)",
+        PROMPTS,
+    ),
+    Mutation(
+        "a first request's tokens behind its last cut are kept",
+        "router/prompt/turns.py",
+        "known.tokens - len(self._tokenizer.encode(rest))",
+        "known.tokens",
+        PROMPTS,
+    ),
+    Mutation(
+        "how a first request ends is told by how the next one ends",
+        "router/prompt/append.py",
+        "setting, asks=opening.asks)",
+        "setting, asks=setting.renders_generation())",
+        PROMPTS,
+    ),
+    Mutation(
+        "a first request is rendered as often as one that goes on",
+        "router/prompt/turns.py",
+        "            known = KnownPart(opening, len(run.ids))\n",
+        "            self._appender.settle(opening, _setting(request, options, form))\n"
+        "            known = KnownPart(opening, len(run.ids))\n",
         PROMPTS,
     ),
 )

@@ -10,6 +10,7 @@ import pytest
 import xxhash
 
 from prefix_index.hashing import native_available
+from tests.waiting import PATIENCE_S
 from wire.block_hash import block_hashes
 
 pytestmark = pytest.mark.skipif(not native_available(), reason="the native module was not built (no C++ compiler)")
@@ -80,5 +81,5 @@ for event in events:
 
 def test_an_interpreter_that_ends_while_threads_use_the_index_ends_well():
     for _ in range(3):
-        done = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, timeout=60, check=False)
+        done = subprocess.run([sys.executable, "-c", LEAVING], capture_output=True, timeout=PATIENCE_S, check=False)
         assert (done.returncode, done.stderr) == (0, b"")

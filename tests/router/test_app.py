@@ -13,6 +13,7 @@ import pytest
 from router.app import Router
 from router.config.fleet import build_fleet_config
 from router.server import bind, serve_router
+from tests.waiting import PATIENCE_S
 
 CONFIG = {"workers": [{"url": "http://127.0.0.1:1", "id": "nobody"}]}
 
@@ -47,7 +48,7 @@ async def test_the_process_prints_where_it_listens_and_ends_on_a_signal():
         env=os.environ | {"DOVECOTE__LOGS__FORMAT": "json"},
     )
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(PATIENCE_S):
             line = (await process.stdout.readline()).decode()
             assert line.startswith("listening on http://127.0.0.1:")
             async with httpx.AsyncClient(trust_env=False) as client:

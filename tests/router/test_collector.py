@@ -8,6 +8,7 @@ import pytest
 
 from router.collector import LEAST_S, MOST_S, NEVER, IdleCollector, PauseLog
 from router.metrics import RouterMetrics
+from tests.waiting import PATIENCE_S
 
 
 class Process:
@@ -62,7 +63,7 @@ async def test_it_looks_by_itself_until_it_is_stopped(monkeypatch):
         lambda: 0, count_aged=lambda: next(steps), collect=collected.set, clock=lambda: next(steps) * LEAST_S
     )
     collector.start()
-    await asyncio.wait_for(collected.wait(), 30)
+    await asyncio.wait_for(collected.wait(), PATIENCE_S)
     await collector.stop()
     collected.clear()
     await asyncio.sleep(0)

@@ -4,17 +4,32 @@ import asyncio
 import time
 from functools import partial
 
+from simulator.demo.scrape import MetricsPage
 from simulator.traces.session import Message, PromptForm, Session, Turn
+from tests.waiting import PATIENCE_S
 
 WORDS = ("parse", "index", "route", "merge", "cache", "token", "queue", "shard", "probe", "drain", "lease", "score")
 
 
-async def until(condition, what, deadline_s=60.0):
-    deadline = time.monotonic() + deadline_s
+async def until(condition, what):
+    """Ask again until a condition of other processes holds; what it gave."""
+    deadline = time.monotonic() + PATIENCE_S
     while not (value := await condition()):
         assert time.monotonic() < deadline, f"waited in vain until {what}"
         await asyncio.sleep(0.05)
     return value
+
+
+async def count_batches(http, url, name):
+    """Batches of cache events of each rank, as a metrics page counts them."""
+    async with http.get(f"{url}/metrics") as response:
+        page = MetricsPage(await response.text())
+    return {int(labels["dp_rank"]): int(count) for labels, count in page.samples(name)}
+
+
+def count_read(worker):
+    """Batches that the router has read of each rank, its numbers being from 0."""
+    return {rank["dp_rank"]: 0 if rank["last_seq"] is None else rank["last_seq"] + 1 for rank in worker["ranks"]}
 
 
 async def find_judged(find_decision, replies):
@@ -59,9 +74,23 @@ class GrowingSessions:
             history.append(Message("assistant", reply.text or "(no answer)"))
         return reply
 
-    async def take_turns(self, count, output_tokens=6):
-        async def run(name):
-            return [await self.take_turn(name, output_tokens) for _ in range(count)]
+    async def take_turns(self, count, settle=None):
+        """So many turns of every session; between two turns of all, whatever has to settle does."""
+        replies = []
+        for _ in range(count):
+            replies += await asyncio.gather(*(self.take_turn(name, 6) for name in self.histories))
+            if settle is not None:
+                await settle()
+        return replies
 
-        replies = await asyncio.gather(*(run(name) for name in self.histories))
+    async def take_turns_until(self, stop, output_tokens=6):
+        """Turns of every session until `stop` is set; those that have begun are finished."""
+
+        async def run(name):
+            replies = []
+            while not stop.is_set():
+                replies.append(await self.take_turn(name, output_tokens))
+            return replies
+
+        replies = await asyncio.gather(*map(run, self.histories))
         return [reply for one in replies for reply in one]

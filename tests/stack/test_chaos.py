@@ -16,8 +16,9 @@ from streaming_clients import StreamingClients, judge
 
 from simulator.demo.processes import Children
 from tests.ports import take_ports
+from tests.waiting import PATIENCE_S
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 
 ENGINES, RANKS, CLIENTS = 4, 2, 200
 CHAOS_S = float(os.environ.get("DOVECOTE_CHAOS_S", "20"))
@@ -37,7 +38,6 @@ class Storm:
         self.ports = take_ports(ENGINES)
         self.engines = {}
         self.router = None
-        self.done = []
 
     async def start(self):
         await asyncio.gather(*map(self.start_engine, self.ports))
@@ -47,23 +47,22 @@ class Storm:
         self.router = await self.children.start(
             "router", ["router", "serve", "--port", "0", "--config", str(config)], {}
         )
-        await self.router.wait_listening(30.0)
+        await self.router.wait_listening(PATIENCE_S)
         await until(self.all_healthy, "every worker is healthy")
 
     async def start_engine(self, port):
         flags = ["--port", port, "--dp-size", RANKS, "--forward", "timed", "--timed-decode-step-ms", 20]
         flags += ["--timed-prefill-tokens-per-s", 20_000]
         self.engines[port] = await self.children.start(f"engine {port}", ["engine_shim.engine", *map(str, flags)], {})
-        await self.engines[port].wait_listening(60.0)
+        await self.engines[port].wait_listening(PATIENCE_S)
 
     async def rage(self):
-        """One stroke after another at engines of their choice; one engine is always left alone."""
+        """One stroke after another at engines of their choice, each kind at least once; one engine is left alone."""
         deeds = (self.kill, self.hang, self.slow, self.restart)
         loop = asyncio.get_running_loop()
         end_s, number = loop.time() + CHAOS_S, 0
-        while loop.time() < end_s:
+        while loop.time() < end_s or number < len(deeds):
             deed, port = deeds[number % len(deeds)], self.rng.choice(self.ports[1:])
-            self.done.append(deed.__name__)
             await deed(port)
             number += 1
 
@@ -130,7 +129,6 @@ async def test_every_client_gets_a_whole_answer_or_a_clear_error_while_engines_d
         await storm.rage()
         stop.set()
         await talking
-        assert {"kill", "hang", "slow", "restart"} <= set(storm.done)
         assert not [verdict for verdict in clients.verdicts if verdict.startswith("lie")]
         assert clients.verdicts["whole"]
         assert any(verdict.startswith("error") for verdict in clients.verdicts)

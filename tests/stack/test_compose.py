@@ -7,15 +7,16 @@ and of the alerts stands on these processes' pages is.
 import asyncio
 import json
 import re
-import time
 from pathlib import Path
 
 import aiohttp
 import pytest
 import yaml
+from growing_sessions import until
 
 from simulator.demo.processes import Children
 from simulator.demo.scrape import MetricsPage
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.stack
 
@@ -47,16 +48,6 @@ def mapped(command, urls):
     return [urls.get(argument, argument) for argument in arguments]
 
 
-async def until(condition, deadline_s=30.0):
-    """Ask again until the condition holds; its value, or what it was at the deadline."""
-    deadline = time.monotonic() + deadline_s
-    while True:
-        value = await condition()
-        if value or time.monotonic() > deadline:
-            return value
-        await asyncio.sleep(0.05)
-
-
 async def page(http, url):
     async with http.get(f"{url}/metrics") as response:
         return MetricsPage(await response.text())
@@ -72,10 +63,10 @@ async def start_fleet(children, services):
     """All engines, then the router; the addresses by service."""
     names = [name for name in services if name.startswith("engine")]
     started = {name: await children.start(name, mapped(services[name]["command"], {}), {}) for name in names}
-    await asyncio.gather(*(child.wait_listening(60.0) for child in started.values()))
+    await asyncio.gather(*(child.wait_listening(PATIENCE_S) for child in started.values()))
     urls = {f"http://{name}:30000": child.url for name, child in started.items()}
     router = await children.start("router", mapped(services["router"]["command"], urls), {})
-    await router.wait_listening(30.0)
+    await router.wait_listening(PATIENCE_S)
     return {**{name: child.url for name, child in started.items()}, "router": router.url}
 
 
@@ -94,7 +85,7 @@ async def test_the_compose_commands_serve_a_request_whose_repetition_is_cached_a
         async def is_healthy():
             return (await page(http, urls["router"])).total("dovecote_router_worker_healthy") == 2
 
-        assert await until(is_healthy)
+        await until(is_healthy, "both engines are healthy")
         status, first = await ask(http, urls["router"])
         assert status == 200
         assert first["usage"]["prompt_tokens_details"]["cached_tokens"] == 0

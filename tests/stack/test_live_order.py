@@ -12,7 +12,7 @@ import pytest
 
 from simulator.demo.processes import child_environment
 
-pytestmark = [pytest.mark.stack, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.stack, pytest.mark.timeout(600)]
 
 TRAFFIC = ["--sessions", "24", "--turns", "4", "--time-ratio", "0.002", "--seed", "4"]
 POLICIES = ["round_robin", "session_hash", "overlap_linear", "cache_affinity"]

@@ -12,6 +12,7 @@ from growing_sessions import until
 
 from simulator.demo.processes import Children
 from tests.ports import take_port
+from tests.waiting import PATIENCE_S
 
 pytestmark = pytest.mark.stack
 
@@ -38,9 +39,9 @@ def board_queries():
 
 async def start_fleet(children):
     engine = await children.start("engine", ["engine_shim.engine", "--port", "0", "--forward", "timed"], {})
-    await engine.wait_listening(60.0)
+    await engine.wait_listening(PATIENCE_S)
     router = await children.start("router", ["router", "serve", "--port", "0", "--workers", engine.url], {})
-    await router.wait_listening(30.0)
+    await router.wait_listening(PATIENCE_S)
     return engine.url, router.url
 
 

@@ -2,7 +2,6 @@
 
 import json
 import threading
-import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
@@ -16,21 +15,13 @@ from prefix_index import NaivePrefixIndex
 from router.control.facts import find_rank_events, read_sidecar_facts
 from router.events import EventFeed, FeedLimits, RankSource
 from tests.ports import take_port
+from tests.waiting import PATIENCE_S, wait_until
 from wire.frames import encode_replay, encode_replay_end, parse_replay_request
 from wire.ids import Target, WorkerId
 from wire.redis_entries import name_stream
 from wire.snapshot import to_records
 
 MODEL = "capture"
-LIMIT_S = 15
-
-
-def wait_until(condition, what="that"):
-    deadline_s = time.monotonic() + LIMIT_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, f"waited in vain for {what}"
-        time.sleep(0.002)
-    return found
 
 
 def records_of(index, holder):
@@ -172,7 +163,7 @@ def sidecar_beside(engine, **settings):
         yield f"http://127.0.0.1:{port}", service
     finally:
         server.should_exit = True
-        thread.join(10)
+        thread.join(PATIENCE_S)
 
 
 class RouterSide:

@@ -7,6 +7,7 @@ from beside import wait_until
 
 from router.recordings.capture import read_capture
 from router.recordings.check import RecordingCheck
+from tests.waiting import PATIENCE_S
 from wire.frames import ReplayEnd, encode_live, encode_replay_request, parse_live, parse_replay
 
 RECORDINGS = (
@@ -41,7 +42,7 @@ class Tape:
         socket.send_multipart(encode_replay_request(self.next_seq[rank]))
         fresh = []
         while True:
-            assert socket.poll(10_000)
+            assert socket.poll(PATIENCE_S * 1_000)
             frame = parse_replay(socket.recv_multipart())
             if isinstance(frame, ReplayEnd):
                 break

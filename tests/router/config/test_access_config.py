@@ -2,6 +2,7 @@
 
 import pytest
 
+from router.access import Role
 from router.access.keys import hash_key
 from router.config.access import is_loopback, load_keys
 from router.config.fleet import build_fleet_config, load_fleet_config
@@ -99,12 +100,9 @@ access:
 """
     (key,) = load_fleet_config(text, "fleet.yaml").access.keys
     principal = key.to_key().principal
-    assert (principal.name, principal.tenant, principal.is_trusted, principal.is_admin) == (
-        "ci",
-        "research",
-        True,
-        False,
-    )
+    assert (principal.name, principal.tenant, principal.is_trusted, principal.role) == (
+        "ci", "research", True, Role.CLIENT,
+    )  # fmt: skip
     assert principal.may_ask_for("toy")
     assert not principal.may_ask_for("other")
     assert principal.limits.concurrent_requests == 4

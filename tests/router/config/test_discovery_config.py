@@ -8,6 +8,7 @@ import pytest
 from router.config.discovery import load_workers
 from router.config.fleet import build_fleet_config
 from router.errors import ConfigError
+from tests.waiting import PATIENCE_S
 
 ONE = {"workers": [{"url": "http://h:1"}]}
 
@@ -66,6 +67,6 @@ def test_D13_without_assertions_a_mistake_is_refused_alike(tmp_path):
     path = tmp_path / "fleet.yaml"
     path.write_text("workers: [{url: 'http://h:1', id: a}, {url: 'http://h:2', id: a}]\n")
     command = [sys.executable, "-O", "-m", "router", "check-config", str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE_S, check=False)
     assert done.returncode == 2
     assert "workers.1.id" in done.stderr

@@ -11,6 +11,7 @@ from router.config.policy import PolicyConfig, load_policy_config
 from router.control.reload import PolicyFile
 from router.errors import ConfigError
 from router.regular_file import MAX_READS, read_still
+from tests.waiting import PATIENCE_S, eventually
 
 GOOD = "weights: {wait: 2.0}"
 
@@ -32,13 +33,6 @@ def path(tmp_path):
     made = tmp_path / "policy.yaml"
     made.write_text("")
     return made
-
-
-async def eventually(condition):
-    """Wait until something holds; a deadline keeps a broken test from hanging."""
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110  (the conditions are of many kinds)
-            await asyncio.sleep(0.001)
 
 
 def write(path, text):
@@ -114,7 +108,7 @@ async def test_the_watch_sees_a_change(path):
     file = PolicyFile(path, PolicyConfig(), applied, poll_s=0.01)
     file.watch.start()
     write(path, GOOD)
-    await asyncio.wait_for(applied.changed.wait(), 30)
+    await asyncio.wait_for(applied.changed.wait(), PATIENCE_S)
     await file.watch.stop()
     assert applied.seen == [("cache_affinity", None)]
 
@@ -126,7 +120,7 @@ async def test_sighup_has_the_file_read_at_once(path):
     await file.watch.look()
     write(path, GOOD)
     os.kill(os.getpid(), signal.SIGHUP)
-    await asyncio.wait_for(applied.changed.wait(), 30)
+    await asyncio.wait_for(applied.changed.wait(), PATIENCE_S)
     await file.watch.stop()
 
 
@@ -178,7 +172,7 @@ async def test_a_file_that_is_being_written_is_left_alone_until_it_stands_still(
         settle_s=0.001,
     )
     file.watch.start()
-    await asyncio.wait_for(applied.changed.wait(), 30)
+    await asyncio.wait_for(applied.changed.wait(), PATIENCE_S)
     await file.watch.stop()
     assert len(applied.seen) == 1
     assert (file.config.weights.reuse, file.config.coefficients.max_copies) == (2.0, 7)
@@ -194,7 +188,7 @@ async def test_a_file_that_never_stands_still_is_refused_and_the_watch_goes_on(p
     assert "is being written" in file.watch.problem
     writer.pieces.clear()
     write(path, GOOD)
-    await asyncio.wait_for(applied.changed.wait(), 30)
+    await asyncio.wait_for(applied.changed.wait(), PATIENCE_S)
     await file.watch.stop()
     assert file.watch.problem is None
 
@@ -221,7 +215,7 @@ async def test_a_mounted_configuration_is_followed_through_its_links(tmp_path):
         applied.changed.clear()
         fill(number, text)
         if wanted is not None:
-            await asyncio.wait_for(applied.changed.wait(), 30)
+            await asyncio.wait_for(applied.changed.wait(), PATIENCE_S)
             assert applied.seen[-1] == (wanted, None)
             continue
         await eventually(lambda: file.watch.problem is not None)

@@ -1,11 +1,11 @@
 """An engine's event sockets for one rank: publishes, drops, replays and restarts as a test says."""
 
 import threading
-import time
 
 import zmq
 
 from tests.ports import take_port
+from tests.waiting import wait_until
 from wire.dialects.sglang import Generation, encode_batch
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
 from wire.frames import encode_live, encode_replay, encode_replay_end, parse_replay_request
@@ -34,15 +34,16 @@ def tokens(blocks):
 
 def bind(socket, port):
     """Bind to a port, waiting for the one who had it to let go."""
-    deadline_s = time.monotonic() + 5
-    while True:
+
+    def is_bound():
         try:
             socket.bind(f"tcp://127.0.0.1:{port}")
         except zmq.ZMQError:
-            assert time.monotonic() < deadline_s
-            time.sleep(0.005)
-        else:
-            return socket
+            return False
+        return True
+
+    wait_until(is_bound, f"port {port}")
+    return socket
 
 
 class Publisher:

@@ -13,6 +13,7 @@ from router.events import EventFeed, FeedLimits, RankSource
 from router.events.link import read_messages
 from router.metrics import RouterMetrics
 from tests.ports import take_port
+from tests.waiting import PATIENCE_S, wait_until
 from wire.block_hash import namespace_seed
 from wire.ids import Target, WorkerId
 
@@ -29,13 +30,6 @@ def chain(blocks):
 def source(publisher, target=TARGET, **more):
     fields = {"endpoint": publisher.endpoint, "replay_endpoint": publisher.replay_endpoint} | more
     return RankSource(target=target, model=MODEL, **fields)
-
-
-def wait_until(condition):
-    deadline_s = time.monotonic() + 10
-    while not condition():
-        assert time.monotonic() < deadline_s, "nothing came of it"
-        time.sleep(0.002)
 
 
 class Fleet:
@@ -381,6 +375,6 @@ def test_messages_come_out_of_a_socket_frame_by_frame_as_they_were_sent():
     assert read_messages(here, 2) == []
     there.send_multipart([b"a"])
     there.send_multipart([b"b"])
-    assert here.poll(5_000)
+    assert here.poll(PATIENCE_S * 1_000)
     assert len(read_messages(here, 1)) == 1
     context.destroy(linger=0)

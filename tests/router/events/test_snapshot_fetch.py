@@ -14,6 +14,7 @@ from prefix_index.trust import Trust
 from router.events.link import RankSource
 from router.events.rank import FedRank, Wish
 from router.events.snapshots import SnapshotFetcher
+from tests.waiting import PATIENCE_S
 from wire.block_hash import namespace_seed
 from wire.events import Medium
 from wire.ids import Target, WorkerId
@@ -60,7 +61,7 @@ def fetch(url, *, wanted=1_000, clock=time.monotonic):
     got = []
     try:
         while len(got) < wanted:
-            got.append(parts.get(timeout=10))
+            got.append(parts.get(timeout=PATIENCE_S))
             if got[-1] is None or isinstance(got[-1], SnapshotEnd):
                 break
     finally:

@@ -4,7 +4,7 @@ import pytest
 
 from router.placement.homes import Homes
 from router.placement.ledger import Ledger
-from router.placement.origins import PARTIAL_TTL_S, LedgerPartial, RankPartial, Stamp
+from router.placement.origins import PARTIAL_TTL_S, HomeRecord, LedgerPartial, RankPartial, Stamp
 from router.placement.reservation import Reservation
 from router.placement.stimuli import HomeTold, PartialTold
 from wire.ids import Target, WorkerId
@@ -41,27 +41,6 @@ WAITING = RankPartial(
     joint_output_tokens=70,
     joint_context_tokens=60_000,
 )
-
-
-def test_what_a_router_placed_is_told_as_its_sums():
-    ledger = Ledger()
-    reserve(ledger)
-    reserve(ledger, "r2", B)
-    ledger.start_decode("r2", 1.0)
-    told = ledger.to_partial(origin="here", stamp=Stamp(3, 7), now_s=2.0)
-    assert (told.origin, told.stamp) == ("here", Stamp(3, 7))
-    joint = ledger.outputs.find_joint_tokens(0)
-    assert told.ranks[0] == RankPartial(
-        target=A,
-        waiting_s=8.0,
-        waiting_tokens=800,
-        waiting_requests=1,
-        open_tokens=4_100,
-        joint_output_tokens=joint,
-        joint_context_tokens=4_000 * joint,
-    )
-    assert (told.ranks[1].decoding_requests, told.ranks[1].context_tokens) == (1, 4_000)
-    assert told.ranks[1].remaining_output_tokens == ledger.outputs.expected_tokens
 
 
 def test_work_of_another_router_counts_beside_the_own_and_is_done_with_time():
@@ -106,24 +85,15 @@ def test_a_router_that_fell_silent_is_forgotten():
 
 
 def test_a_home_told_by_another_router_is_taken_unless_this_one_knows_of_a_later_use():
-    there, here = (Homes(idle_ttl_s=60.0, max_homes=9) for _ in range(2))
-    there.settle("s", A, 100.0, prompt_tokens=500)
-    record = there.to_record("s", origin="there", stamp=Stamp(1, 1), now_s=110.0)
-    assert (record.age_s, record.tokens) == (10.0, 500)
-    assert here.accept(record, 5.0)
-    assert here.find("s", 5.0) == A
-    assert not here.accept(record, 5.0)
-    here.settle("s", B, 20.0)
-    older = there.to_record("s", origin="there", stamp=Stamp(1, 2), now_s=130.0)
-    assert not here.accept(older, 21.0)
-    assert here.find("s", 21.0) == B
-
-
-def test_a_home_that_is_not_settled_is_not_told():
     homes = Homes(idle_ttl_s=60.0, max_homes=9)
-    homes.propose("s", A, "r1", 0.0)
-    assert homes.to_record("s", origin="here", stamp=Stamp(1, 1), now_s=0.0) is None
-    assert homes.to_record("t", origin="here", stamp=Stamp(1, 1), now_s=0.0) is None
+    record = HomeRecord(origin="there", stamp=Stamp(1, 1), session="s", target=A, age_s=10.0, tokens=500)
+    assert homes.accept(record, 5.0)
+    assert homes.find("s", 5.0) == A
+    assert not homes.accept(record, 5.0)
+    homes.settle("s", B, 20.0)
+    older = HomeRecord(origin="there", stamp=Stamp(1, 2), session="s", target=A, age_s=30.0, tokens=500)
+    assert not homes.accept(older, 21.0)
+    assert homes.find("s", 21.0) == B
 
 
 def test_placement_keeps_away_from_what_another_router_just_loaded(world, ranks):
@@ -135,9 +105,7 @@ def test_placement_keeps_away_from_what_another_router_just_loaded(world, ranks)
 
 
 def test_a_session_goes_to_the_home_that_another_router_told(world, ranks):
-    there = Homes(idle_ttl_s=60.0, max_homes=9)
-    there.settle("s\0toy", ranks[1], 0.0, prompt_tokens=20_000)
-    record = there.to_record("s\0toy", origin="there", stamp=Stamp(1, 1), now_s=0.0)
+    record = HomeRecord(origin="there", stamp=Stamp(1, 1), session="s\0toy", target=ranks[1], tokens=20_000)
     world.placer.handle(HomeTold(now_s=0.0, record=record))
     assert world.home("s") == ranks[1]
     assert world.arrive("r1", session="s", prompt_tokens=20_500, overlaps={ranks[1]: 20_000}).target == ranks[1]

@@ -3,12 +3,15 @@
 
 import json
 
+import msgspec
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.prompt import Prompter, PromptInput, Unrenderable
 from router.prompt.engine_form import DEFAULT_FORM
+from router.prompt.template import ChatTemplate
+from router.prompt.tokenizer import load_tokenizer
 from router.prompt.turns import CHECK_EVERY
 from tests.router.prompt.real_tokenizers import CHATS, FAST, NAMES, TOY, load_model, load_prompter, load_template
 
@@ -149,6 +152,36 @@ def test_an_appended_turn_is_rendered_locally_and_hashed_from_where_it_parts(nam
     assert max(rendered_for_turn[:-1]) <= 6
 
 
+@pytest.mark.parametrize("name", CHATS)
+def test_a_first_request_is_rendered_once(name, monkeypatch):
+    prompter = load_prompter(name)
+    prompter.prepare(request([{"role": "user", "content": "the template is tried with the first"}]))
+    rendered = []
+    render = prompter.template.render
+    monkeypatch.setattr(prompter.template, "render", lambda *a, **k: rendered.append(a) or render(*a, **k))
+    prompter.prepare(request([{"role": "user", "content": "of this conversation nothing is known"}]))
+    assert len(rendered) == 1
+
+
+ENDLESS = (
+    "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% endfor %}"
+    "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@pytest.mark.parametrize("asked", [(False, True, True), (True, False, True), (False, False, False)])
+def test_a_conversation_may_go_on_otherwise_than_it_began(asked):
+    template = ChatTemplate(ENDLESS, {})
+    prompter = Prompter(load_tokenizer(TOY), template)
+    # The question ends as the text would with a generation prompt.
+    messages = [{"role": "user", "content": "so" + "<|im_start|>assistant\n" * 2}]
+    for asks in asked:
+        given = msgspec.structs.replace(request(messages), add_generation_prompt=asks)
+        text = template.render(messages, None, {"add_generation_prompt": asks}, form=DEFAULT_FORM)
+        assert prompter.prepare(given).token_ids == prompter.tokenizer.encode(text)
+        messages = [*messages, {"role": "assistant", "content": "yes"}, {"role": "user", "content": "and"}]
+
+
 @pytest.mark.parametrize("enable", [True, False])
 def test_options_of_the_template_are_part_of_what_a_conversation_is(enable):
     prompter = load_prompter("qwen3")
@@ -207,5 +240,5 @@ def test_a_local_rendering_that_turns_out_wrong_ends_local_rendering(caplog):
         prompt = prompter.prepare(asked, prompter.foresee(asked, 10))
         messages = [*messages, {"role": "assistant", "content": "b"}, {"role": "user", "content": f"{turn}"}]
     assert "local_rendering_ended" in caplog.text
-    assert prompter.foresee(asked, 10).turn is None
+    assert prompter.foresee(asked, 10).lookup is None
     assert prompt.token_ids == prompter.tokenizer.encode(prompter.render(asked))

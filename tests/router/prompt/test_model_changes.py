@@ -81,7 +81,7 @@ async def test_a_name_that_comes_back_with_equal_files_keeps_what_is_known(catal
     catalogue.put("m", ModelPrompts(Prompter.load(TOY), "m"))
     assert catalogue.find("m").prompter is first
     request = ask(SECOND)
-    assert first.foresee(request, len(request.messages_json)).turn is not None
+    assert first.foresee(request, len(request.messages_json)).lookup.turn is not None
 
 
 async def test_a_prompt_of_a_model_that_became_another_ones_adapter_has_that_namespace(catalogue, folder):

@@ -11,6 +11,7 @@ from router.prompt import Prompter, PromptInput, Unrenderable
 from router.prompt.media import find_known_text, read_media
 from router.prompt.request import MediaItem
 from tests.router.prompt.real_tokenizers import TOY, load_prompter
+from tests.waiting import PATIENCE_S
 from wire.events import BlockStored
 from wire.ids import Target, WorkerId
 
@@ -119,7 +120,7 @@ def test_A20_two_processes_hash_a_prompt_alike():
     seen = [
         subprocess.run(
             [sys.executable, "-c", code, str(TOY)], env={"PYTHONHASHSEED": seed, "PYTHONPATH": ":".join(sys.path)},
-            capture_output=True, text=True, check=True, timeout=60,
+            capture_output=True, text=True, check=True, timeout=PATIENCE_S,
         ).stdout
         for seed in ("1", "2")
     ]  # fmt: skip

@@ -4,7 +4,17 @@ import json
 
 import pytest
 
-from router.prompt.engine_form import ArgumentForm, CallForm, ContinueForm, EngineForm, ToolForm, iter_forms
+from router.prompt.engine_form import (
+    ATTRIBUTION,
+    ArgumentForm,
+    CallForm,
+    ContinueForm,
+    DeveloperForm,
+    EngineForm,
+    ReasoningForm,
+    ToolForm,
+    iter_forms,
+)
 from router.prompt.template import ChatTemplate, TemplateRefused, load_chat_template
 
 CALL = {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": '{"b":1, "a":"é"}'}}]}
@@ -131,7 +141,7 @@ def test_tools_are_written_as_the_engine_writes_them(form, expected):
 def test_forms_are_tried_usual_one_first_and_each_once():
     forms = list(iter_forms())
     assert forms[0] == EngineForm()
-    combinations = len(CallForm) * len(ArgumentForm) * len(ToolForm) * 2 * len(ContinueForm)
+    combinations = len(CallForm) * 2 * len(ToolForm) * 2 * len(ContinueForm)
     assert len(set(forms)) == len(forms) == combinations
 
 
@@ -151,3 +161,76 @@ def test_tool_calls_are_written_in_the_order_of_the_engines_types():
 def test_a_template_that_loops_over_content_takes_parts(content):
     template = ChatTemplate(f"{{%- for part in {content} -%}}{{{{ part.text }}}}{{%- endfor -%}}", {})
     assert template.takes_parts
+
+
+LINES = ChatTemplate("{% for m in messages %}{{ m.role }}={{ m.content }};{% endfor %}", {})
+SYSTEM, DEVELOPER = ({"role": role, "content": role[:3]} for role in ("system", "developer"))
+USER = {"role": "user", "content": "u"}
+
+
+@pytest.mark.parametrize(
+    ("messages", "expected"),
+    [
+        ([DEVELOPER, USER], "system=dev;user=u;"),
+        ([SYSTEM, USER, DEVELOPER, USER], "system=sys\n\ndev;user=u;user=u;"),
+        ([USER, DEVELOPER], "system=dev;user=u;"),
+        ([USER, DEVELOPER | {"content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]}],
+         "system=a\nb;user=u;"),
+        ([DEVELOPER | {"content": ""}, DEVELOPER, USER], "system=dev;user=u;"),
+        ([USER, SYSTEM], "user=u;system=sys;"),
+    ],
+)  # fmt: skip
+def test_a_developers_messages_are_one_with_those_of_the_system_at_the_head(messages, expected):
+    assert LINES.render(messages, None, form=EngineForm(developer=DeveloperForm.MERGED)) == expected
+
+
+def test_a_template_that_knows_developers_keeps_their_messages():
+    template = ChatTemplate("{% for m in messages if m.role == 'developer' %}{{ m.content }}{% endfor %}", {})
+    assert template.render([USER, DEVELOPER], None, form=EngineForm(developer=DeveloperForm.MERGED)) == "dev"
+
+
+@pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
+def test_reasoning_is_found_under_both_of_its_names(name):
+    template = ChatTemplate("{{ messages[0].reasoning }}{{ messages[0].reasoning_content }}", {})
+    form = EngineForm(reasoning=ReasoningForm.BOTH)
+    assert template.render([{"role": "assistant", "content": "", name: "r"}], None, form=form) == "rr"
+    assert template.render([{"role": "assistant", "content": "", name: None}], None, form=form) == ""
+    assert template.render([{"role": "user", "content": "", name: "r"}], None, form=form) == "r"
+
+
+def test_the_texts_of_a_tools_result_are_lines_of_one():
+    template = ChatTemplate(
+        "{% for message in messages %}{% if message.content is string %}{{ message.content }}"
+        "{% else %}{% for part in message.content %}[{{ part.type }}]{% endfor %}{% endif %}{% endfor %}",
+        {},
+    )
+    texts = [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}]
+    form = EngineForm(joins_results=True)
+    assert template.render([{"role": "tool", "content": texts}], None, form=form) == "a\nb"
+    assert template.render([{"role": "user", "content": texts}], None, form=form) == "[text][text]"
+    mixed = [*texts, {"type": "tool_reference", "name": "f"}]
+    assert template.render([{"role": "tool", "content": mixed}], None, form=form) == "[text][text][tool_reference]"
+
+
+@pytest.mark.parametrize(("sent", "expected"), [('{"a":1}', '{"a": 1}'), ("{no", "{}"), ("[1]", "{}"), ("", "{}")])
+def test_arguments_that_are_no_object_are_an_empty_one(sent, expected):
+    template = ChatTemplate("{{ messages[0].tool_calls[0].function.arguments | tojson }}", {})
+    message = {"role": "assistant", "tool_calls": [{"function": {"arguments": sent}}]}
+    assert template.render([message], None, form=EngineForm(arguments=ArgumentForm.OBJECT_ONLY)) == expected
+
+
+@pytest.mark.parametrize(
+    ("content", "expected"),
+    [
+        (f"{ATTRIBUTION}: cch=1;\nBe brief.", "Be brief."),
+        (f"{ATTRIBUTION}: cch=1;", ""),
+        ("Be brief.", "Be brief."),
+        ([{"type": "text", "text": f"{ATTRIBUTION}: cch=1;"}, {"type": "text", "text": "Be brief."}], "Be brief."),
+        ([{"type": "text", "text": f"{ATTRIBUTION}: cch=1;\nBe brief."}], "Be brief."),
+    ],
+)
+def test_the_line_that_changes_with_every_request_is_left_out_of_system_messages(content, expected):
+    form = EngineForm(drops_attribution=True)
+    assert LINES.render([{"role": "system", "content": content}], None, form=form) == f"system={expected};"
+    kept = LINES.render([{"role": "user", "content": content}], None, form=form)
+    assert kept == LINES.render([{"role": "user", "content": content}], None)

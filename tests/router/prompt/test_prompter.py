@@ -1,14 +1,18 @@
 """What a request's prompt is, or in one word why it cannot be known."""
 
+import json
 from array import array
 from pathlib import Path
 
 import pytest
 
 from router.prompt import ModelPrompts, PromptCatalogue, Prompter, PromptInput, Unrenderable
+from router.prompt.engine_form import CallForm, EngineForm
+from router.prompt.template import ChatTemplate
 from wire.block_hash import block_hashes, namespace_seed
 
 TOY = Path(__file__).parents[3] / "engine_shim/engine/tokenizer/toy"
+CALLS = "{% for m in messages %}{{ m.tool_calls | tojson }}{% endfor %}"
 HELLO = [{"role": "user", "content": "hello"}]
 
 
@@ -48,6 +52,23 @@ def test_a_completion_is_text_or_ids(prompter):
 )
 def test_what_cannot_be_known_is_said(prompter, request_fields, reason):
     assert prompter.prepare(PromptInput(**request_fields)) == Unrenderable(reason)
+
+
+def test_calls_that_the_engine_made_keep_their_order_and_are_a_conversation_of_their_own(prompter):
+    showing = Prompter(prompter.tokenizer, ChatTemplate(CALLS, {}))
+    showing.form = EngineForm(calls=CallForm.TYPED)
+    function = {"name": "f", "arguments": "{}"}
+    messages = [{"role": "assistant", "content": "", "tool_calls": [{"id": "c", "function": function, "type": "x"}]}]
+    told = json.dumps(messages).encode()
+    texts = {}
+    for is_made in (False, True, False):
+        request = PromptInput(messages_json=told, has_made_calls=is_made)
+        ids = showing.prepare(request).token_ids
+        assert texts.setdefault(is_made, ids) == ids
+    assert texts[True] == prompter.tokenizer.encode(
+        '[{"id": "c", "function": {"name": "f", "arguments": {}}, "type": "x"}]'
+    )
+    assert texts[True] != texts[False]
 
 
 def test_chains_start_in_the_namespace_of_model_adapter_and_salt(prompter):

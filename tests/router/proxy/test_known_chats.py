@@ -7,9 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from router.prompt.anthropic_form import MessagesForm
+from router.prompt.responses_form import ResponsesForm
 from router.proxy.api import Api
 from router.proxy.body import RequestBody
-from router.proxy.converted import RESPONSES_FORM, convert
+from router.proxy.converted import convert
 from router.proxy.known_chats import MAX_TOOL_SETS, MIN_BYTES, KnownChats
 
 LONG = "word " * MIN_BYTES
@@ -63,7 +64,7 @@ def test_items_that_join_the_message_before_them_do_so_however_they_came(steps):
     for more in steps:
         items = [*items, *more]
         body = body_of(Api.RESPONSE, "s", items)
-        assert chat_of(body, RESPONSES_FORM, chats) == chat_of(body, RESPONSES_FORM, KnownChats())
+        assert chat_of(body, ResponsesForm.VLLM, chats) == chat_of(body, ResponsesForm.VLLM, KnownChats())
 
 
 def test_the_end_of_a_longer_conversation_takes_the_place_of_the_shorter_ones():

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from router.proxy.client import AsgiClient
 from router.proxy.interrupt import ExchangeWatch
 from router.proxy.lookout import LATE_S, LOOK_S, TICK_S, Limit, Lookout
+from tests.waiting import PATIENCE_S
 
 
 def limited(due_s):
@@ -63,7 +64,7 @@ async def test_an_earlier_limit_is_looked_at_in_time(lookout):
     began_s = loop.time()
     lookout.join(Limit(began_s + LOOK_S / 10, struck.set))
     assert lookout._next_s < began_s + LOOK_S
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(PATIENCE_S):
         await struck.wait()
 
 
@@ -113,7 +114,7 @@ async def test_what_goes_wrong_with_one_leaves_the_others_their_limits(lookout):
 
     lookout.join(Limit(loop.time(), fail))
     lookout.join(Limit(loop.time() + LOOK_S / 10, struck.set))
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(PATIENCE_S):
         await reported.wait()
         await struck.wait()
 

@@ -8,6 +8,7 @@ import sys
 import pytest
 
 from simulator.demo.processes import ChildEndedError, Children, child_environment
+from tests.waiting import PATIENCE_S
 
 
 def is_running(pid):
@@ -34,7 +35,7 @@ async def test_a_child_that_dies_at_start_is_told_with_its_last_lines():
     async with Children() as children:
         child = await children.start("engine 1", ["no_such_module_anywhere"], {})
         with pytest.raises(ChildEndedError, match=r"(?s)engine 1 ended with exit code 1 .*No module named"):
-            await child.wait_listening(20.0)
+            await child.wait_listening(PATIENCE_S)
 
 
 async def test_a_child_that_never_listens_is_told_at_the_deadline(tmp_path):
@@ -49,7 +50,7 @@ async def test_a_child_that_never_listens_is_told_at_the_deadline(tmp_path):
 async def test_a_child_that_listens_has_its_address_and_is_gone_afterwards(listening_module):
     async with Children() as children:
         child = await children.start("engine", ["stays"], listening_module)
-        await child.wait_listening(20.0)
+        await child.wait_listening(PATIENCE_S)
         assert child.url == "http://127.0.0.1:1"
         assert is_running(child.pid)
     assert not is_running(child.pid)
@@ -59,7 +60,7 @@ async def test_a_child_that_ignores_sigterm_is_killed(listening_module, monkeypa
     monkeypatch.setattr("simulator.demo.processes.STOP_DEADLINE_S", 0.1)
     async with Children() as children:
         child = await children.start("engine", ["stays", "deaf"], listening_module)
-        await child.wait_listening(20.0)
+        await child.wait_listening(PATIENCE_S)
     assert not is_running(child.pid)
 
 
@@ -70,7 +71,7 @@ async def test_an_error_inside_leaves_no_child(listening_module):
         async with Children() as children:
             child = await children.start("engine", ["stays"], listening_module)
             pids.append(child.pid)
-            await child.wait_listening(20.0)
+            await child.wait_listening(PATIENCE_S)
             raise RuntimeError("stop here")
 
     with pytest.raises(RuntimeError, match="stop here"):
@@ -82,7 +83,7 @@ async def test_the_first_death_among_the_children_is_told(listening_module):
     async with Children() as children:
         one = await children.start("one", ["stays"], listening_module)
         two = await children.start("two", ["stays"], listening_module)
-        await asyncio.gather(one.wait_listening(20.0), two.wait_listening(20.0))
+        await asyncio.gather(one.wait_listening(PATIENCE_S), two.wait_listening(PATIENCE_S))
         two.kill()
         assert (await children.first_death()).startswith("two ended with exit code -9")
 

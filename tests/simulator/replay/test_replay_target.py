@@ -23,6 +23,7 @@ from simulator.replay.target import (
     parse_target,
     read_key,
 )
+from tests.waiting import PATIENCE_S
 
 TRACE = conversations(2, 2)
 
@@ -32,7 +33,7 @@ async def send(answer=None, request=TRACE.requests[1], **plan):
     endpoint = Endpoint(answer)
     async with serve(endpoint) as url, aiohttp.ClientSession() as http:
         ticks = iter(range(1_000))
-        made_plan = TargetPlan(base_url=parse_target(url), model="toy", **{"timeout_s": 5.0, **plan})
+        made_plan = TargetPlan(base_url=parse_target(url), model="toy", **{"timeout_s": PATIENCE_S, **plan})
         target = Target(http, made_plan, PromptWriter(TRACE, seed=1), lambda: float(next(ticks)))
         return await target.send(request, target.write_body(request)), endpoint
 

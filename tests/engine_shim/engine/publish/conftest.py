@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import pytest
 import zmq
 
+from tests.waiting import PATIENCE_S
+
 
 class Callers:
     """Opens SUB and DEALER sockets and reads from them with a deadline."""
@@ -15,7 +17,7 @@ class Callers:
 
     def socket(self, kind: int, address: str, *, receive_messages: int = 0) -> "zmq.Socket[bytes]":
         socket = self._context.socket(kind)
-        socket.setsockopt(zmq.RCVTIMEO, 10_000)
+        socket.setsockopt(zmq.RCVTIMEO, int(PATIENCE_S * 1_000))
         socket.setsockopt(zmq.RCVHWM, receive_messages)
         if kind == zmq.SUB:
             socket.setsockopt(zmq.SUBSCRIBE, b"")

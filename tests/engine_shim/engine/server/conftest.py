@@ -4,9 +4,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import httpx
 import pytest
-from engine_serving import Gate, Served, is_idle, make_service, until, wait_until
+from engine_serving import Gate, Served, is_idle, make_service
 
 from engine_shim.engine.server import EngineService, build_app
+from tests.waiting import eventually, wait_until
 
 
 @pytest.fixture
@@ -30,7 +31,7 @@ async def client(gate: Gate, service: EngineService) -> AsyncIterator[httpx.Asyn
         async with httpx.AsyncClient(transport=transport, base_url="http://engine") as opened:
             yield opened
         gate.open()
-        await until(lambda: is_idle(service))
+        await eventually(lambda: is_idle(service))
         for rank in service.ranks:
             pages = rank.snapshot.pages
             assert pages.free + pages.cached == pages.total

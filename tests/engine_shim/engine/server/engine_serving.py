@@ -2,7 +2,6 @@
 
 import asyncio
 import threading
-import time
 from collections.abc import Callable
 from contextlib import suppress
 
@@ -15,10 +14,10 @@ from engine_shim.engine.server import EngineService, ServiceSettings, ServingLim
 from engine_shim.engine.server.process import EngineProcess, listen, url_of
 from engine_shim.engine.spec import EngineSpec
 from engine_shim.engine.tokenizer import TOY_FOLDER, Tokenizer
+from tests.waiting import eventually, wait_until
 
 TOY = Tokenizer(TOY_FOLDER)
 LOCAL = Endpoint("127.0.0.1", 0)
-DEADLINE_S = 10.0
 
 
 class Gate:
@@ -82,22 +81,6 @@ class Served:
         self._thread.join()
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    """Poll until a condition of another thread or process holds."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "the condition did not come about"
-        time.sleep(0.002)
-
-
-async def until(condition: Callable[[], bool]) -> None:
-    """Poll from the event loop until a condition holds."""
-    deadline_s = time.monotonic() + DEADLINE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, "the condition did not come about"
-        await asyncio.sleep(0.002)
-
-
 def is_idle(service: EngineService) -> bool:
     """No request is known to the server or to an engine, and no page is held."""
     loads = [rank.snapshot for rank in service.ranks]
@@ -119,7 +102,7 @@ def read_events(response: httpx.Response) -> list[str]:
 async def hang_up(client: httpx.AsyncClient, path: str, body: dict[str, object], when: Callable[[], bool]) -> None:
     """Send a request and close its connection once a condition holds."""
     task = asyncio.ensure_future(client.post(path, json=body))
-    await until(when)
+    await eventually(when)
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task

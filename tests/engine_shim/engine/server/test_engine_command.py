@@ -13,6 +13,7 @@ from engine_serving import chat_body
 from typer.testing import CliRunner
 
 from engine_shim.engine.command import engine
+from tests.waiting import PATIENCE_S
 
 ROOT = __file__.rpartition("/tests/")[0]
 TIMED = ("--forward", "timed", "--port", "0")
@@ -44,7 +45,7 @@ def url_of(process: subprocess.Popen[str]) -> str:
 
 def post(url: str, body: dict[str, object]):
     request = urllib.request.Request(url, json.dumps(body).encode(), {"content-type": "application/json"})
-    return urllib.request.urlopen(request, timeout=20)
+    return urllib.request.urlopen(request, timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("sent", [signal.SIGTERM, signal.SIGINT])
@@ -55,7 +56,7 @@ def test_a_signal_ends_the_process_with_zero_and_its_stream_with_an_error(start,
         assert stream.readline().startswith(b"data: ")
         process.send_signal(sent)
         text = stream.read()
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=PATIENCE_S) == 0
     assert b'"code":503' in text
     assert b"[DONE]" not in text
 
@@ -65,7 +66,7 @@ def test_a_signal_during_a_long_step_ends_the_process_all_the_same(start):
     url = url_of(process)
     with post(f"{url}/v1/completions", {"prompt": "x", "stream": True, "max_tokens": 9}):
         process.send_signal(signal.SIGTERM)
-        assert process.wait(timeout=20) == 0
+        assert process.wait(timeout=PATIENCE_S) == 0
 
 
 def test_a_short_answer_under_way_is_finished_after_the_signal(start):
@@ -75,7 +76,7 @@ def test_a_short_answer_under_way_is_finished_after_the_signal(start):
         stream.readline()
         process.send_signal(signal.SIGTERM)
         assert b"[DONE]" in stream.read()
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=PATIENCE_S) == 0
 
 
 def test_the_timed_forward_serves_without_importing_torch(start):
@@ -91,7 +92,7 @@ def test_the_timed_forward_serves_without_importing_torch(start):
 def test_the_torch_forward_without_torch_names_the_extra(start):
     code = "import sys; sys.modules['torch'] = None\nfrom engine_shim.engine.command import main; main()"
     process = start("--forward", "torch", "--port", "0", code=code)
-    assert process.wait(timeout=20) == 2
+    assert process.wait(timeout=PATIENCE_S) == 2
     assert "dovecote[engine]" in process.stderr.read()
 
 
@@ -146,7 +147,7 @@ def test_a_configuration_of_events_is_followed(start):
     config = json.dumps({"publisher": "zmq", "endpoint": "tcp://*:0", "topic": "kv", "buffer_steps": 7})
     flags = (*TIMED, "--kv-events-config", config, "--page-tokens", "8")
     url = url_of(start(*flags, code="import runpy; runpy.run_module('engine_shim.engine', run_name='__main__')"))
-    with urllib.request.urlopen(f"{url}/server_info", timeout=20) as response:
+    with urllib.request.urlopen(f"{url}/server_info", timeout=PATIENCE_S) as response:
         events = json.load(response)["kv_events"]
     assert events.pop("endpoint_port_base") > 0
     assert events == {"publisher": "zmq", "endpoint_host": "*", "topic": "kv", "block_size": 8, "dp_size": 1}

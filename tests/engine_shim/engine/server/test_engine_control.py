@@ -7,8 +7,9 @@ import httpx
 import pytest
 import zmq
 import zmq.asyncio
-from engine_serving import chat_body, read_events, until
+from engine_serving import chat_body, read_events
 
+from tests.waiting import eventually
 from wire.dialects import decode_batch
 from wire.events import AllBlocksCleared
 from wire.frames import parse_live, parse_replay
@@ -55,7 +56,7 @@ async def test_a_flush_is_refused_while_a_request_runs_and_drops_nothing(client,
     await client.post(CHAT, json=chat_body("words to be cached here", routed_dp_rank=0))
     gate.close()
     running = asyncio.ensure_future(client.post(CHAT, json=chat_body(routed_dp_rank=1)))
-    await until(lambda: service.hub.requests == (0, 1))
+    await eventually(lambda: service.hub.requests == (0, 1))
     assert (await client.post("/flush_cache")).status_code == 400
     gate.open()
     await running
@@ -67,7 +68,7 @@ async def test_C05_an_abort_ends_exactly_the_request_of_that_name(client, gate, 
     named = {
         rid: asyncio.ensure_future(client.post("/generate", json={"text": "x", "rid": rid})) for rid in ("abc", "abcd")
     }
-    await until(lambda: sum(service.hub.requests) == 2)
+    await eventually(lambda: sum(service.hub.requests) == 2)
     assert (await client.post("/abort_request", json={"rid": "ab"})).json() == {"aborted": 0}
     assert (await client.post("/abort_request", json={"rid": "abc"})).json() == {"aborted": 1}
     assert (await named["abc"]).json()["meta_info"]["finish_reason"]["type"] == "abort"
@@ -83,7 +84,7 @@ async def test_an_abort_of_all_ends_streams_with_finish_reason_abort(client, gat
         asyncio.ensure_future(client.post(CHAT, json=chat_body(stream=True), headers={"X-Request-Id": name}))
         for name in names
     ]
-    await until(lambda: sum(service.hub.requests) == 2)
+    await eventually(lambda: sum(service.hub.requests) == 2)
     assert (await client.post("/abort_request", json={"abort_all": True})).json() == {"aborted": 2}
     for response in await asyncio.gather(*tasks):
         *_, last, done = read_events(response)
@@ -94,7 +95,7 @@ async def test_an_abort_of_all_ends_streams_with_finish_reason_abort(client, gat
 async def test_a_running_rid_may_not_be_used_twice(client, gate, service):
     gate.close()
     first = asyncio.ensure_future(client.post("/generate", json={"text": "x", "rid": "r"}))
-    await until(lambda: sum(service.hub.requests) == 1)
+    await eventually(lambda: sum(service.hub.requests) == 1)
     assert (await client.post("/generate", json={"text": "x", "rid": "r"})).status_code == 400
     gate.open()
     assert (await first).status_code == 200

@@ -4,7 +4,9 @@ import asyncio
 
 import httpx
 import pytest
-from engine_serving import chat_body, is_idle, until
+from engine_serving import chat_body, is_idle
+
+from tests.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 LONG = {"max_tokens": 400}
@@ -29,12 +31,12 @@ async def test_C03_C04_hanging_up_before_the_first_token_frees_the_request(serve
     served.gate.close()
     async with httpx.AsyncClient(base_url=served.url) as client:
         task = asyncio.ensure_future(client.post(path, json=body))
-        await until(lambda: served.gate.steps > 0 and sum(served.service.hub.requests) > 0)
+        await eventually(lambda: served.gate.steps > 0 and sum(served.service.hub.requests) > 0)
         task.cancel()
         await asyncio.wait((task,))
-        await until(lambda: not any(served.service.hub.requests))
+        await eventually(lambda: not any(served.service.hub.requests))
         served.gate.open()
-        await until(lambda: is_idle(served.service))
+        await eventually(lambda: is_idle(served.service))
         assert await scrape_cancelled(client) == 1
 
 
@@ -47,9 +49,9 @@ async def test_C04_hanging_up_in_the_middle_of_a_stream_frees_the_request(served
             for _ in range(3):
                 await anext(lines)
             served.gate.close()
-        await until(lambda: not any(served.service.hub.requests))
+        await eventually(lambda: not any(served.service.hub.requests))
         served.gate.open()
-        await until(lambda: is_idle(served.service))
+        await eventually(lambda: is_idle(served.service))
         finished = [rank.snapshot.counters["aborted_requests"] for rank in served.service.ranks]
         assert sum(finished) in (0, 1)
 
@@ -64,11 +66,11 @@ async def test_B04_many_clients_hanging_up_leave_every_count_at_zero(served):
                 for index in range(10)
             ]
             wanted = served.gate.steps + wave
-            await until(lambda wanted=wanted: served.gate.steps > wanted)
+            await eventually(lambda wanted=wanted: served.gate.steps > wanted)
             for task in tasks:
                 task.cancel()
             await asyncio.wait(tasks)
-            await until(lambda: is_idle(served.service))
+            await eventually(lambda: is_idle(served.service))
         assert (await client.post(CHAT, json=chat_body())).status_code == 200
 
 
@@ -78,6 +80,6 @@ async def test_a_request_that_was_hung_up_on_leaves_its_computed_pages_cached(se
         body = {"prompt": prompt, "stream": True, "routed_dp_rank": 0, **LONG}
         async with client.stream("POST", "/v1/completions", json=body) as response:
             await anext(response.aiter_lines())
-        await until(lambda: is_idle(served.service))
+        await eventually(lambda: is_idle(served.service))
         again = (await client.post("/v1/completions", json={"prompt": prompt, "routed_dp_rank": 0})).json()
     assert again["usage"]["prompt_tokens_details"]["cached_tokens"] == 36

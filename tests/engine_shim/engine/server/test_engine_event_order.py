@@ -1,9 +1,10 @@
 """Events of a step are out before its tokens are; a fresh engine starts at 0 with a cleared cache."""
 
 import pytest
-from engine_serving import TOY, chat_body, until
+from engine_serving import TOY, chat_body
 from test_engine_control import replay
 
+from tests.waiting import eventually
 from wire.dialects import decode_batch
 from wire.events import AllBlocksCleared, BlockStored
 
@@ -31,7 +32,7 @@ async def test_the_events_of_a_step_are_published_before_its_tokens_are_handed_o
         clock=service.ranks[0]._ports.clock,
     )
     await client.post(CHAT, json=chat_body("enough words to fill a page or two", max_tokens=1, routed_dp_rank=0))
-    await until(lambda: hub.requests == (0, 0))
+    await eventually(lambda: hub.requests == (0, 0))
     assert order == ["events", "token"]
 
 
@@ -51,7 +52,7 @@ async def test_A03_a_started_engine_counts_from_zero_and_says_its_cache_is_empty
     await client.post(CHAT, json=chat_body(routed_dp_rank=0))
     for rank in (0, 1):
         topic = service.publisher.topics[rank]
-        await until(lambda topic=topic: topic.published_batches > 0)
+        await eventually(lambda topic=topic: topic.published_batches > 0)
         payloads = await replay(service.publisher.sockets.replay.address(rank))
         assert len(payloads) == topic.published_batches
         assert decode_batch(payloads[0]).events[0] == AllBlocksCleared()

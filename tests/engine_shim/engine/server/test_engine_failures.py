@@ -5,10 +5,11 @@ import json
 
 import httpx
 import msgspec
-from engine_serving import chat_body, is_idle, make_service, read_events, until
+from engine_serving import chat_body, is_idle, make_service, read_events
 from test_engine_control import replay
 
 from engine_shim.engine.server import build_app
+from tests.waiting import eventually
 from wire.dialects import decode_batch
 from wire.events import AllBlocksCleared
 
@@ -18,7 +19,7 @@ CHAT = "/v1/chat/completions"
 async def test_a_broken_step_is_500_for_its_rank_and_nobody_else(client, gate, service):
     gate.close()
     doomed = [asyncio.ensure_future(client.post(CHAT, json=chat_body(n=2, routed_dp_rank=1))) for _ in range(2)]
-    await until(lambda: service.hub.requests == (0, 4))
+    await eventually(lambda: service.hub.requests == (0, 4))
     gate.break_next_step()
     gate.open()
     for response in await asyncio.gather(*doomed):
@@ -55,7 +56,7 @@ async def test_a_broken_step_keeps_the_counters_from_going_back(client, gate, se
 async def test_C12_a_stream_that_breaks_ends_with_an_error_and_no_done(client, gate, service):
     gate.close()
     streaming = asyncio.ensure_future(client.post(CHAT, json=chat_body(stream=True, max_tokens=50)))
-    await until(lambda: sum(service.hub.requests) == 1 and gate.steps > 0)
+    await eventually(lambda: sum(service.hub.requests) == 1 and gate.steps > 0)
     gate.break_next_step()
     gate.open()
     events = read_events(await streaming)
@@ -67,7 +68,7 @@ async def test_a_server_that_shuts_down_ends_its_streams_with_an_error(client, g
     gate.close()
     streaming = asyncio.ensure_future(client.post(CHAT, json=chat_body(stream=True, max_tokens=50)))
     waiting = asyncio.ensure_future(client.post(CHAT, json=chat_body(max_tokens=50)))
-    await until(lambda: sum(service.hub.requests) == 2 and gate.steps > 1)
+    await eventually(lambda: sum(service.hub.requests) == 2 and gate.steps > 1)
     service.hub.drain()
     service.hub.fail_all()
     events = read_events(await streaming)
@@ -83,12 +84,12 @@ async def test_a_full_queue_is_429(gate):
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://e") as client:
         gate.close()
         tasks = [asyncio.ensure_future(client.post(CHAT, json=chat_body(max_tokens=2)))]
-        await until(lambda: gate.steps == 1)
+        await eventually(lambda: gate.steps == 1)
         tasks += [asyncio.ensure_future(client.post(CHAT, json=chat_body(max_tokens=1))) for _ in range(5)]
-        await until(lambda: service.hub.requests == (6,))
+        await eventually(lambda: service.hub.requests == (6,))
         gate.open()
         statuses = [response.status_code for response in await asyncio.gather(*tasks)]
-        await until(lambda: is_idle(service))
+        await eventually(lambda: is_idle(service))
     assert statuses[0] == 200
     assert sorted(statuses[1:]) == [200, 429, 429, 429, 429]
 
@@ -107,13 +108,13 @@ async def test_a_rank_that_cannot_start_over_fails_everything_and_health_says_so
     async with app.router.lifespan_context(app), httpx.AsyncClient(transport=transport, base_url="http://e") as client:
         gate.close()
         first = asyncio.ensure_future(client.post(CHAT, json=chat_body(routed_dp_rank=1)))
-        await until(lambda: gate.steps == 1)
+        await eventually(lambda: gate.steps == 1)
         second = asyncio.ensure_future(client.post(CHAT, json=chat_body(routed_dp_rank=1)))
-        await until(lambda: service.hub.requests == (0, 2))
+        await eventually(lambda: service.hub.requests == (0, 2))
         gate.break_next_step()
         gate.open()
         assert [(await task).status_code for task in (first, second)] == [500, 500]
-        await until(lambda: not service.ranks[1].is_alive)
+        await eventually(lambda: not service.ranks[1].is_alive)
         assert (await client.get("/health")).status_code == 503
         assert (await client.post(CHAT, json=chat_body(routed_dp_rank=1))).status_code == 503
         assert (await client.post(CHAT, json=chat_body(routed_dp_rank=0))).status_code == 200

@@ -4,12 +4,13 @@ import asyncio
 from pathlib import Path
 
 import msgspec
-from engine_serving import TOY, chat_body, make_service, until
+from engine_serving import TOY, chat_body, make_service
 from prometheus_client.parser import text_string_to_metric_families
 
 from engine_shim.engine.server import EngineService
 from engine_shim.engine.server.info_routes import describe
 from engine_shim.engine.tokenizer import Tokenizer
+from tests.waiting import eventually
 from wire.load import decode_sglang_loads
 
 CHAT = "/v1/chat/completions"
@@ -80,7 +81,7 @@ async def test_loads_count_what_was_just_handed_over_as_waiting(client, gate, se
     gate.close()
     steps = gate.steps
     held = [asyncio.ensure_future(client.post(CHAT, json=chat_body(routed_dp_rank=1))) for _ in range(3)]
-    await until(lambda: service.hub.requests == (0, 3) and gate.steps > steps)
+    await eventually(lambda: service.hub.requests == (0, 3) and gate.steps > steps)
     idle, busy = decode_sglang_loads((await client.get("/v1/loads")).content)
     assert (idle.running_requests, idle.waiting_requests) == (0, 0)
     assert busy.running_requests + busy.waiting_requests == 3

@@ -3,11 +3,12 @@
 import asyncio
 
 import pytest
-from engine_serving import chat_body, until
+from engine_serving import chat_body
 from hypothesis import given
 from hypothesis import strategies as st
 
 from engine_shim.engine.server.rank_choice import RankChoice
+from tests.waiting import eventually
 
 CHAT = "/v1/chat/completions"
 RANK = "x-dovecote-dp-rank"
@@ -36,9 +37,9 @@ async def test_idle_ranks_take_turns(client):
 async def test_a_busy_rank_is_passed_over(client, gate, service):
     gate.close()
     held = [asyncio.ensure_future(client.post(CHAT, json=chat_body(routed_dp_rank=1))) for _ in range(3)]
-    await until(lambda: service.hub.requests == (0, 3))
+    await eventually(lambda: service.hub.requests == (0, 3))
     free = [asyncio.ensure_future(client.post(CHAT, json=chat_body())) for _ in range(3)]
-    await until(lambda: service.hub.requests == (3, 3))
+    await eventually(lambda: service.hub.requests == (3, 3))
     gate.open()
     assert [response.headers[RANK] for response in await asyncio.gather(*free)] == ["0", "0", "0"]
     await asyncio.gather(*held)
