@@ -62,9 +62,9 @@ def _flashinfer(queries: Tensor, keys: Tensor, values: Tensor, table: Tensor, le
 
 
 def _contiguous(queries: Tensor, keys: Tensor, values: Tensor, table: Tensor) -> Callable[[], object]:
-    laid = [pool[table.long()].flatten(1, 2).transpose(1, 2) for pool in (keys, values)]
+    laid_keys, laid_values = (pool[table.long()].flatten(1, 2).transpose(1, 2) for pool in (keys, values))
     asked = queries[:, :, None]
-    return lambda: scaled_dot_product_attention(asked, *laid, enable_gqa=True)
+    return lambda: scaled_dot_product_attention(asked, laid_keys, laid_values, enable_gqa=True)
 
 
 def delta_others(inputs: RecurrentInputs, states: Tensor, sequences: int, scale: float) -> Others:

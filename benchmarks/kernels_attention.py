@@ -1,6 +1,7 @@
 """Cases of the attentions, of the merge and of the gated delta rule, and the same work by others where they import."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -170,9 +171,7 @@ def _delta_decode_cases(meter: Meter, sizes: Sizes) -> Iterator[Case]:
         slots = torch.randperm(sequences, generator=torch.Generator().manual_seed(7)).to(torch.int32).to(meter.device)
         yield Case(
             f"gated delta decode of {sequences} sequences",
-            lambda inputs=inputs, states=states, slots=slots: gated_delta_decode(
-                inputs, states, slots, scale=sizes.delta_dim**-0.5
-            ),
+            partial(gated_delta_decode, inputs, states, slots, scale=sizes.delta_dim**-0.5),
             2 * states.nbytes,
             ceiling="copy",
             at_least=0.70 if sequences < 256 else 0.80,

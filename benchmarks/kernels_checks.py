@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import astuple, is_dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -129,10 +130,9 @@ def _token_checks(bench: _Bench) -> Iterator[tuple[str, Check]]:
     pool, ids, end = bench.pool, bench.ids, bench.end_token
     tail = bench.draw(2, end - 7, *pool.shape[3:])
     packed = bench.draw(2, 2, end - 7, pool.shape[3] // 2, pool.shape[4])
-    span = {"first_head": 1, "heads": 1, "start_token": 7, "end_token": end}
     last = bench.page_tokens + 2
     yield "page_scatter", _written(pool, lambda layers: page_scatter(tail, ids, layers, start_token=7))
-    yield "gather_heads", lambda: gather_heads(pool, ids, **span)
+    yield "gather_heads", lambda: gather_heads(pool, ids, first_head=1, heads=1, start_token=7, end_token=end)
     yield (
         "scatter_heads",
         _written(pool, lambda layers: scatter_heads(packed, ids, layers, first_head=0, start_token=7)),
@@ -150,8 +150,8 @@ def _other_checks(bench: _Bench) -> Iterator[tuple[str, Check]]:
     slots, places = torch.tensor([4, 1], device=device), torch.tensor([0, 2], device=device)
     for dtype in (torch.float32, bench.dtype):
         kept = torch.zeros(2, 3, 4, 16, 16, dtype=dtype, device=device)
-        yield f"state_save as {dtype}", lambda kept=kept: [state_save(states, slots, kept, places), kept.clone()][1:]
-        yield f"state_restore of {dtype}", lambda kept=kept: _restore(states, slots, kept, places)
+        yield f"state_save as {dtype}", partial(_save, states, slots, kept, places)
+        yield f"state_restore of {dtype}", partial(_restore, states, slots, kept, places)
     yield "component_gather", lambda: _pack(pool, states, ids)
     rows = bench.draw(5, *pool.shape[3:])
     own = torch.tensor([3, -1, 9, 0, 40 % (12 * bench.page_tokens)], device=device)
@@ -169,6 +169,11 @@ def _other_checks(bench: _Bench) -> Iterator[tuple[str, Check]]:
         return [made.page_ids[: int(made.page_offsets[-1])], made.page_offsets, made.tile_offsets, made.slots]
 
     yield "build_decode_indices", build
+
+
+def _save(states: Tensor, slots: Tensor, kept: Tensor, places: Tensor) -> Tensor:
+    state_save(states, slots, kept, places)
+    return kept.clone()
 
 
 def _restore(states: Tensor, slots: Tensor, kept: Tensor, places: Tensor) -> Tensor:
@@ -191,10 +196,10 @@ def _pack(pool: Tensor, states: Tensor, ids: Tensor) -> list[Tensor]:
 def _append(pool: Tensor, rows: Tensor, slots: Tensor) -> list[Tensor]:
     keys, values = pool.clone()
     paged_append(rows, rows * 2, keys, values, slots)
-    narrow = [torch.zeros_like(one, dtype=torch.float8_e4m3fn) for one in (keys, values)]
+    narrow_keys, narrow_values = (torch.zeros_like(one, dtype=torch.float8_e4m3fn) for one in (keys, values))
     exact = (rows * 4).round() / 4
-    paged_append(exact, exact, *narrow, slots, key_scale=0.5, value_scale=2.0)
-    return [keys, values, *narrow]
+    paged_append(exact, exact, narrow_keys, narrow_values, slots, key_scale=0.5, value_scale=2.0)
+    return [keys, values, narrow_keys, narrow_values]
 
 
 def _attention_checks(bench: _Bench) -> Iterator[tuple[str, Check]]:
@@ -206,10 +211,10 @@ def _attention_checks(bench: _Bench) -> Iterator[tuple[str, Check]]:
     lens = torch.tensor([end, 1, 0], dtype=torch.int32, device=device)
     sinks = torch.linspace(-1, 1, kv_heads * 4, device=device)
     for window in (None, page_tokens + 1):
-        named = {"scale": dim**-0.5, "window_tokens": window, "sinks": sinks}
+        named: dict[str, Any] = {"scale": dim**-0.5, "window_tokens": window, "sinks": sinks}
         yield (
             f"decode, window {window}",
-            lambda named=named: paged_decode_attention_with_lse(queries, keys, values, table, lens, **named),
+            partial(paged_decode_attention_with_lse, queries, keys, values, table, lens, **named),
         )
         rows = PagedRows.of(
             [bench.ids.tolist(), [1], [2, 4]],
@@ -223,11 +228,7 @@ def _attention_checks(bench: _Bench) -> Iterator[tuple[str, Check]]:
         for drafted in (None, mask):
             yield (
                 f"extend, window {window}, mask {drafted is not None}",
-                (
-                    lambda named=named, new=new, rows=rows, drafted=drafted: paged_extend_attention_with_lse(
-                        new, keys, values, rows, mask=drafted, **named
-                    )
-                ),
+                partial(paged_extend_attention_with_lse, new, keys, values, rows, mask=drafted, **named),
             )
     parts, lses = bench.draw(3, 5, kv_heads, dim), bench.draw(3, 5, kv_heads).float()
     lses[1, 2] = -torch.inf
@@ -250,8 +251,10 @@ def _delta_checks(bench: _Bench) -> Iterator[tuple[str, Check]]:
 
     def prefill() -> list[Tensor]:
         done = gated_delta_prefill(inputs, states, rows, scale=dim**-0.5, checkpoint_tokens=64)
+        if done.checkpoints is None or done.checkpoint_offsets is None:
+            raise AssertionError("checkpoints were asked for")
         # States are kept in float32 and computed of products of 16 bits.
-        kept = done.checkpoints[: int(done.checkpoint_offsets[-1])] if done.checkpoint_offsets is not None else []
+        kept = done.checkpoints[: int(done.checkpoint_offsets[-1])]
         return [done.out, done.final_states.to(bench.dtype), kept.to(bench.dtype)]
 
     def decode() -> list[Tensor]:

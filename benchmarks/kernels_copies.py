@@ -1,6 +1,7 @@
 """Cases of the row-copy family, of the append, the checksums and the indices, and what they are to reach."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -164,7 +165,7 @@ def _reshard_cases(meter: Meter, sizes: Sizes) -> Iterator[Case]:
         pool, staging = make(2 * heads, 2, layers, tokens, heads)
         yield Case(
             f"head slices of two writers into pages{what}",
-            lambda pool=pool, staging=staging: scatter_heads(staging, ids, pool, first_head=0, start_token=0),
+            partial(scatter_heads, staging, ids, pool, first_head=0, start_token=0),
             2 * staging.nbytes,
             ceiling="copy",
             at_least=aim,
@@ -172,8 +173,8 @@ def _reshard_cases(meter: Meter, sizes: Sizes) -> Iterator[Case]:
         packed = staging[0]
         yield Case(
             f"head slice out of pages for one reader{what}",
-            lambda pool=pool, packed=packed, heads=heads: gather_heads(
-                pool, ids, first_head=heads, heads=heads, start_token=0, end_token=tokens, out=packed
+            partial(
+                gather_heads, pool, ids, first_head=heads, heads=heads, start_token=0, end_token=tokens, out=packed
             ),
             2 * packed.nbytes,
             ceiling="copy",
@@ -195,14 +196,14 @@ def _state_cases(meter: Meter, sizes: Sizes) -> Iterator[Case]:
         moved = kept.nbytes + kept.numel() * 4
         yield Case(
             f"states saved{what}",
-            lambda kept=kept: state_save(states, slots, kept, places),
+            partial(state_save, states, slots, kept, places),
             moved,
             ceiling="copy",
             at_least=aims[0],
         )
         yield Case(
             f"states restored{what}",
-            lambda kept=kept: state_restore(kept, places, states, slots),
+            partial(state_restore, kept, places, states, slots),
             moved,
             ceiling="copy",
             at_least=aims[1],
@@ -219,7 +220,14 @@ def _component_cases(meter: Meter, sizes: Sizes) -> Iterator[Case]:
     sums = torch.zeros(1, sizes.pool_pages, dtype=torch.int64, device=meter.device)
     pages = max(1, sizes.moved_pages // 4)
     counts = [pages, pages, min(sizes.window_tokens, window.shape[1]), min(64, window.shape[1]), 1, pages]
-    parts = [LayerTable.of([*pool[:layers]]), pool[layers:], window, pool[-2:].flatten(1, 2), states, sums]
+    parts: list[Tensor | LayerTable] = [
+        LayerTable.of([*pool[:layers]]),
+        pool[layers:],
+        window,
+        pool[-2:].flatten(1, 2),
+        states,
+        sums,
+    ]
     plan = ComponentPlan.of([Component(part, count) for part, count in zip(parts, counts, strict=True)])
     limits = [part.shape[1] for part in parts]
     indices = torch.cat([_draw_ids(meter, count, limit) for count, limit in zip(counts, limits, strict=True)])
@@ -255,17 +263,17 @@ def _append_cases(meter: Meter, sizes: Sizes) -> Iterator[Case]:
         is_short = tokens <= 256
         yield Case(
             f"append of {tokens:,} tokens",
-            lambda rows=rows, slots=slots: paged_append(rows, rows, keys, values, slots),
+            partial(paged_append, rows, rows, keys, values, slots),
             4 * rows.nbytes,
             ceiling="copy",
             at_least=0.85 if tokens == most else None,
             at_most_us=4.0 if is_short else None,
             is_short=tokens < most,
         )
-    narrow = [pool.to(torch.float8_e4m3fn) for pool in (keys, values)]
+    narrow_keys, narrow_values = (pool.to(torch.float8_e4m3fn) for pool in (keys, values))
     yield Case(
         f"append of {most:,} tokens as float8",
-        lambda: paged_append(rows, rows, *narrow, slots, key_scale=0.5, value_scale=0.5),
+        lambda: paged_append(rows, rows, narrow_keys, narrow_values, slots, key_scale=0.5, value_scale=0.5),
         3 * rows.nbytes,
         ceiling="copy",
     )

@@ -89,7 +89,7 @@ class Meter:
 
     def _between_events_s(self, call: Call) -> list[float]:
         call()
-        pairs = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(self._repeats)]
+        pairs = [[_make_event() for _ in range(2)] for _ in range(self._repeats)]
         for start, end in pairs:
             start.record()
             call()
@@ -158,3 +158,7 @@ def measure_ceilings(meter: Meter, *, copy_bytes: int, matmul_side: int) -> None
         "pinned in": lambda: part.copy_(pinned, non_blocking=True),
     }.items():
         ceilings[name] = pinned.nbytes / 1e9 / median(meter.times_s(call))
+
+
+def _make_event() -> torch.cuda.Event:
+    return torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]  # torch has no types here

@@ -20,7 +20,7 @@ def measure_overlap(meter: Meter, sizes: Sizes) -> dict[str, object]:
         return {"skipped": "there is no GPU"}
     copy = make_host_copy(meter, sizes)
     side = torch.randn(sizes.matmul_side, sizes.matmul_side, device=meter.device).to(torch.bfloat16)
-    stream = torch.cuda.Stream()
+    stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]  # torch has no types here
 
     def products() -> None:
         for _ in range(PRODUCTS):

@@ -13,7 +13,7 @@ import json
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from statistics import median
 from typing import Any, Self
@@ -41,6 +41,7 @@ from router.proxy.admit import Admission
 from router.proxy.headers import Headers
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes
+from router.proxy.upstream import TakeChunks
 from wire.frames import encode_live
 from wire.ids import Target, WorkerId
 
@@ -73,6 +74,16 @@ class _Answered:
     async def read(self) -> bytes:
         return self._pieces.pop() if self._pieces else b""
 
+    async def pour(
+        self,
+        take: Callable[[bytes], bool],
+        drain: Callable[[], Awaitable[None]],
+        take_chunks: TakeChunks | None = None,  # noqa: ARG002
+    ) -> None:
+        while piece := await self.read():
+            if take(piece):
+                await drain()
+
     def close(self) -> None:
         """Nothing to close."""
 
@@ -80,7 +91,7 @@ class _Answered:
 class _Engine:
     """An engine in memory."""
 
-    async def open(self, _url: str, _headers: Headers, _body: bytes, *, method: str = "POST") -> _Answered:  # noqa: ARG002
+    async def open(self, url: str, headers: Headers, body: bytes, *, method: str = "POST") -> _Answered:  # noqa: ARG002
         await asyncio.sleep(0)
         return _Answered()
 
@@ -98,8 +109,8 @@ class _Fleet:
     def find_ranks(self, _worker: WorkerId) -> frozenset[Target]:
         return frozenset(_TARGETS)
 
-    def find_health(self) -> dict[WorkerId, bool]:
-        return {_WORKER: True}
+    def count_standings(self) -> dict[str, int]:
+        return {"ready": 1}
 
     def report_unreachable(self, _worker: WorkerId) -> None:
         """Never."""

@@ -27,7 +27,7 @@ _PLACE = re.compile(rf"<!-- table: (?P<name>[a-z]+) -->\n.*?{END}", re.DOTALL)
 def make_anchors_table(result: dict[str, Any]) -> str:
     """One line a point, the three modes beside each other, ours / published."""
     lines = _head("trace", "cache", "speed", *(f"{name}: reuse, TTFT ms" for name in anchors.MODES))
-    points: dict[tuple[object, ...], dict[str, Any]] = {}
+    points: dict[tuple[str, str, str], dict[str, Any]] = {}
     for row in result["points"]:
         points.setdefault(_place(row), {})[row["mode"]] = row
     for place, modes in points.items():

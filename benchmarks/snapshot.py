@@ -7,6 +7,7 @@ replay buffer, through the same feed. Times are wall-clock, in rounds that take 
 
 import argparse
 import json
+import socket
 import sys
 import time
 from collections.abc import Iterator
@@ -89,8 +90,8 @@ def serve(blocks: int) -> None:
     told |= {"events": f"tcp://127.0.0.1:{hub.ports.events_base}", **publish_all(blocks)}
 
     class Announcing(uvicorn.Server):
-        async def startup(self, sockets: list[object] | None = None) -> None:
-            await super().startup(sockets)  # type: ignore[arg-type]
+        async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+            await super().startup(sockets)
             port = self.servers[0].sockets[0].getsockname()[1]
             print(json.dumps({**told, "snapshot_url": f"http://127.0.0.1:{port}/snapshot/0"}), flush=True)
 

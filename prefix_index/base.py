@@ -37,11 +37,6 @@ class BlockChain(msgspec.Struct, frozen=True):
     others: tuple["BlockChain", ...] = ()
 
     @property
-    def reusable_blocks(self) -> int:
-        """Most blocks that can be reused: a prompt's last token is always computed."""
-        return max(0, min(len(self.hashes), (self.token_count - 1) // self.block_tokens))
-
-    @property
     def by_size(self) -> dict[int, tuple[int, ...]]:
         """Hashes for every block size given; the first of a size counts."""
         return {each.block_tokens: each.hashes for each in (*reversed(self.others), self)}

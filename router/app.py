@@ -41,6 +41,7 @@ from router.control.worker_routes import build_worker_routes
 from router.events import EventFeed
 from router.fleet.agreement import Agreement
 from router.guard import Guard
+from router.lookout import Lookout
 from router.metrics import RouterMetrics
 from router.openapi import publish_page
 from router.placement.placer import Placer, PlacerSettings
@@ -57,7 +58,6 @@ from router.proxy.headers import lines_available
 from router.proxy.legs.pair import PhaseLimits
 from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.legs.retries import RetryLimits
-from router.proxy.lookout import Lookout
 from router.proxy.pool import PooledUpstream
 from router.proxy.ports import ProxyLimits, ProxyParts
 from router.proxy.routes import HotRoutes

@@ -11,7 +11,7 @@ import gc
 import time
 from collections.abc import Callable
 
-from router.placement.audit import Histogram
+from router.histogram import Histogram
 
 #: Collections of the middle generation before one of the oldest: never by itself.
 NEVER = 1_000_000_000
@@ -52,7 +52,7 @@ class PauseLog:
         elif self._began_s is not None:
             taken_s = now_s - self._began_s
             self._began_s = None
-            self.pauses_s.record(taken_s)
+            self.pauses_s.observe(taken_s)
             self.longest_s = max(self.longest_s, taken_s)
 
 

@@ -3,7 +3,6 @@
     DovecoteError                     500 internal_error
     ├── ConfigError                   (stops the process; never reaches a client)
     ├── ContradictionError            500 config_contradiction  of a worker; seen in `/v1/workers` only
-    ├── IllegalTransitionError        500 internal_error       our bug: state, stimulus and history told
     ├── RequestError                  400 invalid_request
     │   ├── BadHttpError              400 invalid_http         the connection is closed
     │   ├── UnknownModelError         404 model_not_found
@@ -114,16 +113,6 @@ class ConfigError(DovecoteError):
         self.key_path = key_path
         self.value = value
         self.problem = problem
-
-
-class IllegalTransitionError(DovecoteError):
-    """A state machine was asked for a step it does not have."""
-
-    def __init__(self, *, subject: str, state: str, stimulus: str, history: tuple[str, ...] = ()) -> None:
-        told = "; ".join(history) or "none"
-        super().__init__(f"{subject} cannot take {stimulus} in state {state}; before that: {told}")
-        self.state = state
-        self.stimulus = stimulus
 
 
 class RequestError(DovecoteError):

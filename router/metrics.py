@@ -11,14 +11,14 @@ from functools import cache
 
 import msgspec
 from prometheus_client import CollectorRegistry, Gauge, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from prefix_index.trust import Trust
 from router.collector import PauseLog
 from router.fleet.agreement import Disagreement
-from router.placement.audit import Histogram as Sums
-from router.tally import Count, Counter, Histogram, accumulate
+from router.histogram import Histogram
+from router.tally import Count, Counter, make_histogram, to_family
 from wire.ids import Target, WorkerId
 
 PREFIX = "dovecote_router_"
@@ -85,6 +85,7 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
     skipped: Mapping[str, int]
     gaps: int
     replays: int
+    failed_replays: int
     resets: int
     #: Times that events were lost for good.
     losses: int
@@ -99,6 +100,8 @@ class StreamView(msgspec.Struct, frozen=True, kw_only=True):
     unknown_removals: int = 0
     #: How long messages have been waiting to be read; 0 where none waits.
     lag_s: float = 0.0
+    #: Since the last batch was taken in; None before the first.
+    last_batch_age_s: float | None = None
 
 
 class RankMetrics(msgspec.Struct, frozen=True, kw_only=True):
@@ -235,7 +238,7 @@ class RouterMetrics:
         return counter
 
     def _histogram(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
-        return Histogram(PREFIX + name, text, buckets, self.registry)
+        return make_histogram(PREFIX + name, text, buckets, self.registry)
 
     def watch_streams(self, read: Callable[[], Iterable[StreamView]]) -> None:
         """Show the event streams; `read` is called at each scrape."""
@@ -271,19 +274,13 @@ def rank_labels(target: Target) -> tuple[str, str]:
     return target.worker, str(target.dp_rank)
 
 
-def histogram_family(name: str, text: str, histogram: Sums) -> Metric:
-    """What was summed up elsewhere, to be shown."""
-    buckets = accumulate(histogram.bounds, histogram.counts)
-    return HistogramMetricFamily(PREFIX + name, text, buckets=buckets, sum_value=histogram.sum)
-
-
 class _PauseCollector(Collector):
     def __init__(self, pauses: PauseLog) -> None:
         self._pauses = pauses
 
     def collect(self) -> Iterator[Metric]:
         text = "How long the interpreter's collector of garbage stopped everything."
-        yield histogram_family("collector_pause_seconds", text, self._pauses.pauses_s)
+        yield to_family(PREFIX + "collector_pause_seconds", text, self._pauses.pauses_s)
 
 
 class _StreamCollector(Collector):
@@ -296,6 +293,7 @@ class _StreamCollector(Collector):
             ("event_batches", "Event batches taken in.", "batches"),
             ("event_gaps", "Gaps in the numbers of event batches.", "gaps"),
             ("event_replays", "Replays asked of engines.", "replays"),
+            ("event_replays_failed", "Replays that came to nothing.", "failed_replays"),
             ("event_resets", "Streams begun again: restarted engine, lost connection.", "resets"),
             ("event_losses", "Times that events were lost for good, so that credit is a lower bound.", "losses"),
             ("snapshots_asked", "Snapshots asked of sidecars.", "snapshots_asked"),

@@ -5,13 +5,14 @@ To Prometheus they look as its own client's do, the time of their beginning incl
 """
 
 import time
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
-from itertools import accumulate as running_totals
+from itertools import accumulate
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
+
+from router.histogram import Histogram
 
 
 class Count:
@@ -67,32 +68,32 @@ class Counter(Collector):
         return [family]
 
 
-class Histogram(Collector):
-    """How often values were at most as large as each bound."""
+class _HistogramCollector(Collector):
+    """Shows one histogram."""
 
-    def __init__(self, name: str, text: str, bounds: Sequence[float], registry: CollectorRegistry) -> None:
+    def __init__(self, name: str, text: str, histogram: Histogram) -> None:
         self._name = name
         self._text = text
-        self._bounds = tuple(bounds)
-        self._counts = [0] * (len(self._bounds) + 1)
-        self._sum = 0.0
+        self._histogram = histogram
         self._created_s = time.time()
-        registry.register(self)
-
-    def observe(self, value: float) -> None:
-        """A value was seen."""
-        self._counts[bisect_left(self._bounds, value)] += 1
-        self._sum += value
 
     def collect(self) -> Iterable[Metric]:
         """See prometheus_client."""
-        buckets = accumulate(self._bounds, list(self._counts))
-        family = HistogramMetricFamily(self._name, self._text, buckets=buckets, sum_value=self._sum)
+        family = to_family(self._name, self._text, self._histogram)
         family.add_sample(f"{self._name}_created", {}, self._created_s)
         return [family]
 
 
-def accumulate(bounds: Sequence[float], counts: Sequence[int]) -> list[tuple[str, float]]:
-    """Counts by bound as Prometheus wants them: each with all below."""
-    names = (*map(str, bounds), "+Inf")
-    return [(name, float(total)) for name, total in zip(names, running_totals(counts), strict=True)]
+def make_histogram(name: str, text: str, bounds: Sequence[float], registry: CollectorRegistry) -> Histogram:
+    """A histogram that a registry shows."""
+    histogram = Histogram(bounds)
+    registry.register(_HistogramCollector(name, text, histogram))
+    return histogram
+
+
+def to_family(name: str, text: str, histogram: Histogram) -> HistogramMetricFamily:
+    """A histogram as Prometheus wants it: each count with all below."""
+    totals = accumulate(list(histogram.counts))
+    names = (*map(str, histogram.bounds), "+Inf")
+    buckets = [(bound, float(total)) for bound, total in zip(names, totals, strict=True)]
+    return HistogramMetricFamily(name, text, buckets=buckets, sum_value=histogram.sum)

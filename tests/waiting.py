@@ -10,6 +10,8 @@ from typing import Any
 
 #: Longest wait for anything, seconds. A machine that stands still for half of it is no defect of ours.
 PATIENCE_S = 60.0
+#: The same for a process that loads torch before it says that it listens.
+LOADING_S = 180.0
 _PAUSE_S = 0.002
 
 

@@ -63,8 +63,8 @@ class Downstream:
         except BaseException:
             self.close()
             raise
-        #: Replays that a caller did not read to the end.
-        self.cut_short = 0
+        #: By rank, replays that a caller did not read to the end.
+        self.cut_short = [0] * rank_count
 
     def publish(self, dp_rank: int, entries: Iterable[Entry]) -> None:
         """Send batches to whoever listens."""
@@ -80,7 +80,7 @@ class Downstream:
                 router.send_multipart([identity, *frames], zmq.NOBLOCK)
             router.send_multipart([identity, *encode_replay_end(topic_frame=True)], zmq.NOBLOCK)
         except zmq.ZMQError:
-            self.cut_short += 1
+            self.cut_short[dp_rank] += 1
 
     def close(self) -> None:
         """Close every socket at once."""

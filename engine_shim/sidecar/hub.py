@@ -45,6 +45,8 @@ class RankView(msgspec.Struct, frozen=True, kw_only=True):
     engine_lives: int
     blocks: int
     buffer_bytes: int
+    #: Replays that a caller did not read to the end.
+    replays_cut_short: int
     counters: StreamCounters
     groups: tuple[dict[str, object], ...]
 
@@ -160,7 +162,8 @@ class MirrorHub:
     def to_views(self) -> list[RankView]:
         """Every rank as it is now."""
         with self._lock:
-            return [_view(mirror) for mirror in self._mirrors]
+            told = zip(self._mirrors, self._downstream.cut_short, strict=True)
+            return [_view(mirror, cut_short) for mirror, cut_short in told]
 
     def _run(self) -> None:
         self._watch(self._woken, -1, "stop")
@@ -295,7 +298,7 @@ class MirrorHub:
             upstream.close_replay()
 
 
-def _view(mirror: RankMirror) -> RankView:
+def _view(mirror: RankMirror, replays_cut_short: int) -> RankView:
     return RankView(
         dp_rank=mirror.dp_rank,
         trust=mirror.stream.trust,
@@ -304,6 +307,7 @@ def _view(mirror: RankMirror) -> RankView:
         engine_lives=mirror.engine_lives,
         blocks=mirror.block_count,
         buffer_bytes=mirror.journal.size_bytes,
+        replays_cut_short=replays_cut_short,
         counters=mirror.stream.counters,
         groups=tuple(msgspec.structs.asdict(group) for group in mirror.groups),
     )

@@ -48,6 +48,11 @@ class _Views(Collector):
         counters: tuple[tuple[str, str, Callable[[RankView], int]], ...] = (
             ("published_batches", "Batches published.", lambda view: view.next_seq),
             (
+                "replays_cut_short",
+                "Replays of published batches that their caller did not read to the end.",
+                lambda view: view.replays_cut_short,
+            ),
+            (
                 "engine_lives",
                 "Times that a rank's engine, or the connection to it, ended.",
                 lambda view: view.engine_lives,
@@ -55,6 +60,7 @@ class _Views(Collector):
             ("event_batches", "Batches of the engine that were applied.", lambda view: view.counters.batches),
             ("event_gaps", "Breaks in the engine's numbering.", lambda view: view.counters.gaps),
             ("event_replays", "Replays asked of the engine.", lambda view: view.counters.replays),
+            ("event_replays_failed", "Replays that came to nothing.", lambda view: view.counters.failed_replays),
             ("event_losses", "Times that events were lost for good.", lambda view: view.counters.losses),
             ("orphan_blocks", "Blocks told of before their parent, and put aside.", lambda view: view.counters.orphans),
             (

@@ -10,9 +10,10 @@ from prometheus_client.core import (
 from prometheus_client.registry import Collector
 
 from router.control.watched_file import ReloadCounts
-from router.metrics import PREFIX, histogram_family
+from router.metrics import PREFIX
 from router.placement.audit import Audit
 from router.placement.placer import Placer
+from router.tally import to_family
 
 
 class AuditCollector(Collector):
@@ -33,9 +34,9 @@ class AuditCollector(Collector):
         """See prometheus_client."""
         audit = self._placer.decisions.audit
         yield from _tell_classes(audit)
-        yield histogram_family("ttft_ratio", "Actual over predicted time to first token.", audit.ttft_ratio)
-        yield histogram_family(
-            "regret_seconds",
+        yield to_family(PREFIX + "ttft_ratio", "Actual over predicted time to first token.", audit.ttft_ratio)
+        yield to_family(
+            PREFIX + "regret_seconds",
             "Seconds by which another rank was cheaper, once the real reuse was known.",
             audit.regret_s,
         )
@@ -73,13 +74,17 @@ def _tell_classes(audit: Audit) -> Iterator[Metric]:
     seconds = CounterMetricFamily(
         PREFIX + "audited_ttft_seconds", "Times to first token of classed responses.", labels=("accuracy", "side")
     )
+    timed = CounterMetricFamily(
+        PREFIX + "audited_first_tokens", "Classed responses whose first token was seen.", labels=("accuracy",)
+    )
     for accuracy, sums in audit.classes.items():
         tokens.add_metric((accuracy.value, "predicted"), sums.predicted_tokens)
         tokens.add_metric((accuracy.value, "actual"), sums.actual_tokens)
         errors.add_metric((accuracy.value,), sums.error_tokens)
         seconds.add_metric((accuracy.value, "predicted"), sums.predicted_ttft_s)
         seconds.add_metric((accuracy.value, "actual"), sums.actual_ttft_s)
-    yield from (tokens, errors, seconds)
+        timed.add_metric((accuracy.value,), sums.timed_responses)
+    yield from (tokens, errors, seconds, timed)
 
 
 def _tell_shadow(audit: Audit) -> Iterator[Metric]:
@@ -89,8 +94,8 @@ def _tell_shadow(audit: Audit) -> Iterator[Metric]:
     for result in ("agreed", "differed", "failed", "skipped"):
         choices.add_metric((result,), getattr(audit.shadow, result))
     yield choices
-    yield histogram_family(
-        "shadow_excess_seconds",
+    yield to_family(
+        PREFIX + "shadow_excess_seconds",
         "Seconds that the second policy's choice costs more by the acting policy's figures.",
         audit.shadow_excess_s,
     )

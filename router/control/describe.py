@@ -74,12 +74,14 @@ def describe_worker(worker: Worker, source: str | None) -> dict[str, Any]:
 def describe_rank(worker: Worker, target: Target, view: StreamView | None, now_s: float) -> dict[str, Any]:
     """A rank: its event stream, and what it said of its load last, with how and how long ago."""
     taken = worker.loads.by_rank.get(target.dp_rank)
+    age_s = None if view is None else view.last_batch_age_s
     return {
         "dp_rank": target.dp_rank,
         "trust": "lost" if view is None else view.trust.value,
         "last_seq": None if view is None else view.last_seq,
         "index_blocks": 0 if view is None else view.blocks,
         "event_batches": 0 if view is None else view.batches,
+        "last_batch_age_s": None if age_s is None else round(age_s, 3),
         "load": None
         if taken is None
         else {

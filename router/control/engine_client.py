@@ -1,9 +1,10 @@
 """Questions the control plane asks an engine over HTTP. Each has a time limit; a bad answer is None, never a fault.
 
+The limit is one for the whole question, as httpx bounds each read alone, and counts no time in which the router itself
+was held up: its own lag takes no worker out.
 A question that could not be asked because this process or machine is at its limits says nothing of the engine.
 """
 
-import asyncio
 import json
 from collections.abc import Callable
 from typing import Any
@@ -13,6 +14,7 @@ import msgspec
 
 from router.control.facts import WorkerFacts, read_facts, read_sidecar_facts
 from router.control.loads import LoadSource
+from router.lookout import own_time
 from router.open_files import is_own_limit
 from wire.load import LoadReport, decode_sglang_loads, decode_vllm_count, decode_vllm_metrics
 from wire.malformed import Malformed
@@ -57,10 +59,8 @@ class EngineClient:
             OwnLimitError: It could not be asked.
         """
         try:
-            # httpx bounds each read; a peer that drips a byte at a time would go on for ever.
-            async with asyncio.timeout(self._limit_s):
-                url = f"{self._url}/health"
-                response = await self._client.get(url, headers=self._headers, timeout=self._limit_s)
+            async with own_time(self._limit_s):
+                response = await self._client.get(f"{self._url}/health", headers=self._headers, timeout=None)
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
             _raise_own(error)
             return f"/health: {type(error).__name__}"
@@ -126,8 +126,8 @@ class EngineClient:
         pieces, size_bytes = [], 0
         try:
             async with (
-                asyncio.timeout(self._limit_s),
-                self._client.stream(method, url, content=content, headers=headers, timeout=self._limit_s) as response,
+                own_time(self._limit_s),
+                self._client.stream(method, url, content=content, headers=headers, timeout=None) as response,
             ):
                 if response.status_code != 200:
                     return None

@@ -56,8 +56,6 @@ class KubernetesSource:
         self._mirror = SliceMirror(config)
         self._problem: str | None = None
         self._listed_at_s = 0.0
-        #: Lists and watches begun, for those who look whether it does its work.
-        self.lists = self.watches = 0
 
     @property
     def name(self) -> str:
@@ -104,7 +102,6 @@ class KubernetesSource:
 
     async def _list(self, http: httpx.AsyncClient) -> None:
         """All slices, page by page."""
-        self.lists += 1
         slices, page, version = [], "", ""
         while True:
             parameters = {"labelSelector": self._selector, "limit": str(PAGE_SLICES)}
@@ -135,7 +132,6 @@ class KubernetesSource:
     async def _watch(self, http: httpx.AsyncClient, report: Callable[[Word], None]) -> None:
         """Follow the changes until a list is due; returns where the server's history does not reach back far enough."""
         while (left_s := self._listed_at_s + self._config.resync_s - time.monotonic()) > 0:
-            self.watches += 1
             try:
                 # The server ends a watch when it was asked to; one that does not must not put off the list.
                 async with asyncio.timeout(left_s + 1.0):

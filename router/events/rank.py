@@ -205,7 +205,7 @@ class FedRank:
 
     def to_view(self, now_s: float) -> StreamView:
         """What metrics and the workers page show."""
-        counters = self.counters
+        counters, last_s = self.counters, self._stream.last_batch_s
         return StreamView(
             target=self.source.target,
             trust=self.trust,
@@ -216,6 +216,7 @@ class FedRank:
             skipped=dict(counters.skipped),
             gaps=counters.gaps,
             replays=counters.replays,
+            failed_replays=counters.failed_replays,
             resets=counters.resets,
             losses=counters.losses,
             snapshots_asked=counters.snapshots_asked,
@@ -225,6 +226,7 @@ class FedRank:
             orphans=counters.orphans,
             unknown_removals=counters.unknown_removals,
             lag_s=self._stream.lag_s(now_s),
+            last_batch_age_s=None if last_s is None else max(0.0, now_s - last_s),
         )
 
     def _is_of_this_rank(self, header: SnapshotHeader) -> bool:

@@ -4,11 +4,10 @@ Sums and histograms only, bounded whatever comes; shown as metrics by `router.co
 """
 
 import math
-from bisect import bisect_left
-from collections.abc import Sequence
 
 import msgspec
 
+from router.histogram import Histogram
 from router.placement.accuracy import Accuracy
 from router.policy.base import CostTable
 from wire.ids import Target
@@ -19,21 +18,6 @@ RATIO_BOUNDS = (0.125, 0.25, 0.5, 0.8, 1.25, 2.0, 4.0, 8.0)
 SECONDS_BOUNDS = (0.0, 0.001, 0.005, 0.02, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
 
-class Histogram:
-    """Counts by bound, each with what is at most as large; what is larger than all stands last."""
-
-    def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = tuple(bounds)
-        self.counts = [0] * (len(self.bounds) + 1)
-        self.sum = 0.0
-
-    def record(self, value: float) -> None:
-        """Takes a value in; what is no number is passed over."""
-        if math.isfinite(value):
-            self.counts[bisect_left(self.bounds, value)] += 1
-            self.sum += value
-
-
 class ClassSums(msgspec.Struct):
     """What was predicted for the responses of one class, and what came."""
 
@@ -42,7 +26,7 @@ class ClassSums(msgspec.Struct):
     actual_tokens: int = 0
     #: Absolute differences, summed.
     error_tokens: int = 0
-    #: Only of responses whose first token was seen, as are the next two.
+    #: Those whose first token was seen, and sums of theirs.
     timed_responses: int = 0
     predicted_ttft_s: float = 0.0
     actual_ttft_s: float = 0.0
@@ -72,7 +56,7 @@ class Audit:
     def record_ttft(self, predicted_s: float, actual_s: float) -> None:
         """A first token came."""
         if predicted_s > 0:
-            self.ttft_ratio.record(actual_s / predicted_s)
+            self.ttft_ratio.observe(actual_s / predicted_s)
 
     def record_class(
         self,
@@ -102,7 +86,7 @@ class Audit:
         else:
             self.shadow.differed += 1
         if excess_s is not None:
-            self.shadow_excess_s.record(max(0.0, excess_s))
+            self.shadow_excess_s.observe(max(0.0, excess_s))
 
 
 def find_regret_s(costs: CostTable, target: Target, added_s: float) -> float:

@@ -159,7 +159,7 @@ class DecisionLog:
             return
         record.regret_s = decision.find_regret_s(added_s)
         if record.regret_s is not None:
-            self.audit.regret_s.record(record.regret_s)
+            self.audit.regret_s.observe(record.regret_s)
 
     def record_accuracy(self, request_id: RequestId, accuracy: Accuracy) -> None:
         """Notes how the prediction stood up; the edge knows trust and races."""

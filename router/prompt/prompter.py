@@ -9,7 +9,7 @@ import logging
 import secrets
 from array import array
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +35,14 @@ from wire.block_hash import TOKEN_LIMIT, namespace_seed
 
 __all__ = ["Prompt", "PromptInput", "Prompter", "Unrenderable"]
 
+#: The option of templates that reason.
+THINKING = "enable_thinking"
+_SHORT_CHAT = (
+    {"role": "system", "content": "s"},
+    {"role": "user", "content": "u"},
+    {"role": "assistant", "content": "a"},
+    {"role": "user", "content": "u"},
+)
 _log = logging.getLogger("dovecote.prompt")
 #: Put after a message that is to be continued; what the template does to blanks shows by the last one.
 _CONTINUE_MARK = "\u241econtinue\u241e "
@@ -206,11 +214,30 @@ class Prompter:
             return Unrenderable("opaque_field")
         if request.is_chat and not self.can_chat:
             return Unrenderable("no_template")
-        if self.template is not None and any(self.template.mentions(name) for name in fields & TEMPLATE_FIELDS):
+        if self.template is not None and not fields.isdisjoint(TEMPLATE_FIELDS) and self._shows_effort(request):
             return Unrenderable("opaque_field")
         if request.cache_salt is not None and not isinstance(request.cache_salt, str):
             return Unrenderable("shape")
         return None
+
+    def _shows_effort(self, request: PromptInput) -> bool:
+        """Whether an effort shows before the end of the prompt: vLLM turns thinking on or off by it as well."""
+        if self.template is None:
+            return False
+        if any(self.template.mentions(name) for name in TEMPLATE_FIELDS):
+            return True
+        return THINKING not in (request.template_options or {}) and self._has_early_thinking
+
+    @cached_property
+    def _has_early_thinking(self) -> bool:
+        """Whether thinking turned on or off changes more than what follows the last message."""
+        if self.template is None or not self.template.mentions(THINKING):
+            return False
+        options: tuple[dict[str, Any], ...] = ({}, {THINKING: True}, {THINKING: False})
+        asked = (
+            PromptInput(messages=_SHORT_CHAT, template_options=each, add_generation_prompt=False) for each in options
+        )
+        return len({str(self.render(one)) for one in asked}) > 1
 
     @staticmethod
     def _has_tools(request: PromptInput) -> bool:

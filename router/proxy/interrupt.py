@@ -11,8 +11,8 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Self
 
+from router.lookout import TICK_S, Lookout
 from router.proxy.client import Client
-from router.proxy.lookout import TICK_S, Lookout
 
 
 class Interruption(StrEnum):

@@ -13,11 +13,11 @@ from functools import lru_cache
 from urllib.parse import urlsplit
 
 from router.errors import UpstreamUnreachableError
+from router.lookout import Limit, Lookout
 from router.open_files import is_own_limit
 from router.proxy.connection import Connection, UnreadRequestError
 from router.proxy.exchange import PooledExchange
 from router.proxy.headers import Headers, encode_message
-from router.proxy.lookout import Limit, Lookout
 from router.proxy.upstream import OutOfSocketsError
 
 #: Idle connections are closed before common servers close theirs (uvicorn: 5 s), so that a request does not

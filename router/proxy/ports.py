@@ -13,6 +13,7 @@ from router.access.tenants import Tenancy
 from router.errors import UpstreamUnreachableError
 from router.fleet.agreement import Agreement
 from router.fleet.tiers import ReuseOption
+from router.lookout import Lookout
 from router.metrics import RouterMetrics
 from router.placement.placer import Placer
 from router.prompt import PromptCatalogue
@@ -25,7 +26,6 @@ from router.proxy.kept import ResponseChains
 from router.proxy.known_bodies import KnownBodies
 from router.proxy.known_chats import KnownChats
 from router.proxy.legs.parts import SendingParts, make_sending
-from router.proxy.lookout import Lookout
 from router.proxy.prediction import Evidence
 from router.proxy.upstream import Upstream
 from router.sessions.fingerprint import Fingerprints

@@ -1,4 +1,4 @@
-"""An engine's step by what its hardware must do: arithmetic of a prefill, bytes of a decode, links of loads.
+"""An engine's step by what its hardware must do: arithmetic of a prefill, bytes of a decode.
 
     prefill = (2 * parameters * u) / matmul + (4 * heads * head_dim * layers * u * (L - u / 2)) / attention
     decode  = weights / read + context * kv_bytes / read
@@ -15,18 +15,15 @@ from simulator.fleet.times import StepTimes
 
 
 class Hardware(Struct, frozen=True, kw_only=True):
-    """One GPU and its links, in units a second.
+    """One GPU, in units a second.
 
-    The defaults are an H200's as measured (8192^3 bf16 product, paged attention extend, device read, pinned copy), at
-    the share of them that good kernels reach; storage and network are nominal: an NVMe drive, a 400 Gb/s adapter.
+    The defaults are an H200's as measured (8192^3 bf16 product, paged attention extend, device read), at the share of
+    them that good kernels reach.
     """
 
     matmul_flops: float = 0.7 * 793e12
     attention_flops: float = 430e12
     read_bytes: float = 0.9 * 4_580e9
-    host_bytes: float = 0.92 * 55e9
-    storage_bytes: float = 6e9
-    network_bytes: float = 0.9 * 50e9
     #: Seconds of a step that no arithmetic hides: launches, sampling, scheduling.
     step_s: float = 2e-3
 
@@ -49,7 +46,7 @@ class Model(Struct, frozen=True, kw_only=True):
 
 
 class PhysicalTimes:
-    """Times of a rank of `gpus` GPUs, split evenly; each has links of its own."""
+    """Times of a rank of `gpus` GPUs, split evenly."""
 
     def __init__(
         self, model: Model | None = None, hardware: Hardware | None = None, *, gpus: int = 4, speedup_ratio: float = 1.0
@@ -85,18 +82,3 @@ class PhysicalTimes:
         """Seconds to compute the last `new_tokens` of `end_token`, without what a step costs anyway."""
         pairs = new_tokens * (end_token - new_tokens / 2)
         return self._token_s * new_tokens + self._pair_s * pairs
-
-    def host_load_s(self, tokens: int) -> float:
-        """Seconds to bring so many tokens' keys and values back from host memory."""
-        return self._link_s(tokens, self.hardware.host_bytes)
-
-    def storage_load_s(self, tokens: int) -> float:
-        """The same from a drive."""
-        return self._link_s(tokens, self.hardware.storage_bytes)
-
-    def transfer_s(self, tokens: int) -> float:
-        """Seconds to send them to a rank of another machine."""
-        return self._link_s(tokens, self.hardware.network_bytes)
-
-    def _link_s(self, tokens: int, bytes_per_s: float) -> float:
-        return tokens * self.model.kv_token_bytes / (bytes_per_s * self._gpus)

@@ -41,7 +41,3 @@ class ClosedLoop:
             if not self._open_waits[waiter]:
                 due.append((self._due_s[waiter], waiter))
         return due
-
-    def count_unstarted(self) -> int:
-        """Requests that still wait for something."""
-        return sum(1 for count in self._open_waits if count)

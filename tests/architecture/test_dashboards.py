@@ -8,6 +8,7 @@ import pytest
 import yaml
 from prometheus_client import generate_latest
 
+from engine_shim.engine.publish.replay import ReplayCounts
 from engine_shim.engine.server.metrics import EngineMetrics
 from router.metrics_docs import make_router
 
@@ -57,7 +58,7 @@ def names_on(page: str) -> set[str]:
 def existing() -> set[str]:
     router = make_router()
     router.prompts.close()
-    engine_page = generate_latest(EngineMetrics([], lambda _: 0).registry)
+    engine_page = generate_latest(EngineMetrics([], lambda _: 0, ReplayCounts()).registry)
     return names_on(router.metrics.to_text().decode()) | names_on(engine_page.decode())
 
 

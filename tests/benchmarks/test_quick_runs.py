@@ -11,6 +11,9 @@ import pytest
 
 from benchmarks.tables import Result, make_table
 
+#: Whole benchmarks as processes, which run without pause.
+pytestmark = pytest.mark.timeout(900)
+
 ROOT = Path(__file__).parents[2]
 #: What each has to show, by words that stand in its rows.
 SHOWN = {

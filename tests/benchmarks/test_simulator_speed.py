@@ -31,6 +31,7 @@ def test_without_the_corpus_it_says_what_it_needs(tmp_path):
 
 
 @pytest.mark.shared
+@pytest.mark.timeout(900)
 def test_a_quick_run_shows_both_fleets_under_every_policy(shared_dir):
     command = [sys.executable, "-m", "benchmarks.simulator", "--quick", "--json", "--shared", str(shared_dir)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

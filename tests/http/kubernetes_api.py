@@ -35,6 +35,11 @@ class FakeApi:
         self.watches = set()
         self.page_size = 500
 
+    @property
+    def lists(self):
+        """Lists begun."""
+        return sum("watch" not in query and "continue" not in query for query in self.asked)
+
     def put(self, each):
         self.version += 1
         each["metadata"]["resourceVersion"] = str(self.version)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from aiohttp import web
 from fake_engine import FakeEngine, hanging, running
-from proxy_harness import CHAT, eventually, in_process, value
+from proxy_harness import CHAT, eventually, in_process, leap, value
 
 from router.prompt import Prompter, PromptInput
 
@@ -232,3 +232,15 @@ async def test_a_worker_whose_event_connection_broke_and_that_fails_a_probe_is_o
         client.router.fleet.report_reconnect("w0")
         await eventually(lambda: not usable(client))
         client.router.fleet.report_reconnect("no such worker")
+
+
+async def test_C06_a_router_that_was_held_up_takes_no_worker_out(engine, caplog):
+    async with in_process([engine.url], probes={"interval_s": 0.02, "unhealthy_after": 1}) as client:
+        engine.health_gate.clear()
+        before = engine.probes
+        await eventually(lambda: engine.probes > before)
+        leap(30.0)
+        engine.health_gate.set()
+        await eventually(lambda: engine.probes > before + 3)
+        assert usable(client)
+        assert not said(caplog, "worker_unhealthy")

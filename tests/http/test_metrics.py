@@ -162,8 +162,8 @@ async def test_E01_nothing_that_a_client_sends_becomes_a_series(engine):
 
 VIEW = StreamView(
     target=Target(WorkerId("w0"), 0), trust=Trust.EXACT, last_seq=0, blocks=2, batches=3, events={"stored": 4},
-    skipped={"gap": 5}, gaps=6, replays=7, resets=8, losses=9, snapshots_asked=10, snapshots_loaded=11,
-    snapshots_failed=12, overdue=13, orphans=14, unknown_removals=15, lag_s=16.0,
+    skipped={"gap": 5}, gaps=6, replays=7, failed_replays=17, resets=8, losses=9, snapshots_asked=10,
+    snapshots_loaded=11, snapshots_failed=12, overdue=13, orphans=14, unknown_removals=15, lag_s=16.0,
 )  # fmt: skip
 
 
@@ -177,9 +177,9 @@ def test_E05_every_figure_of_an_event_stream_is_shown_under_its_own_name():
 
 STREAM_FIGURES = {
     "index_blocks": 2, "event_batches_total": 3, "events_total": 4, "events_skipped_total": 5, "event_gaps_total": 6,
-    "event_replays_total": 7, "event_resets_total": 8, "event_losses_total": 9, "snapshots_asked_total": 10,
-    "snapshots_loaded_total": 11, "snapshots_failed_total": 12, "overdue_blocks_total": 13, "orphan_blocks_total": 14,
-    "unknown_removals_total": 15, "event_lag_seconds": 16, "stream_trust": 1,
+    "event_replays_total": 7, "event_replays_failed_total": 17, "event_resets_total": 8, "event_losses_total": 9,
+    "snapshots_asked_total": 10, "snapshots_loaded_total": 11, "snapshots_failed_total": 12, "overdue_blocks_total": 13,
+    "orphan_blocks_total": 14, "unknown_removals_total": 15, "event_lag_seconds": 16, "stream_trust": 1,
 }  # fmt: skip
 
 

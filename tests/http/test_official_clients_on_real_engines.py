@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack
 import anthropic
 import openai
 import pytest
-from engine_process import engine_processes
+from engine_process import engine_processes, read_all_events
 from proxy_harness import eventually, on_socket, value
 
 pytest.importorskip("torch", reason="needs the engine extra")
@@ -21,13 +21,26 @@ MESSAGE_TOOL = {"name": "look", "description": "Look somewhere", "input_schema":
 
 
 class Fleet:
-    """Clients of one router in front of two engines."""
+    """Clients of one router in front of two engines.
 
-    def __init__(self, client):
-        self.http = client
-        self.router = client.router
-        self.openai = openai.AsyncOpenAI(api_key="k", base_url=f"{client.base_url}/v1", max_retries=0)
-        self.anthropic = anthropic.AsyncAnthropic(api_key="k", base_url=str(client.base_url), max_retries=0)
+    Whatever they send is sent once the router knows of all that was answered before, so that it can be exact.
+    """
+
+    def __init__(self, client, engines):
+        async def settle(_request):
+            await read_all_events(client.router, engines)
+
+        hooks = {"request": [settle]}
+        self.http, self.router = client, client.router
+        client.event_hooks = hooks
+        url = str(client.base_url)
+        own = {"api_key": "k", "max_retries": 0}
+        self.openai = openai.AsyncOpenAI(
+            **own, base_url=f"{url}/v1", http_client=openai.DefaultAsyncHttpxClient(event_hooks=hooks)
+        )
+        self.anthropic = anthropic.AsyncAnthropic(
+            **own, base_url=url, http_client=anthropic.DefaultAsyncHttpxClient(event_hooks=hooks)
+        )
 
     def count(self, accuracy):
         return value(self.router, "predictions_total", accuracy=accuracy)
@@ -39,7 +52,7 @@ async def fleet():
         engines = await stack.enter_async_context(engine_processes(2, forward="torch"))
         client = await stack.enter_async_context(on_socket([engine.url for engine in engines]))
         await eventually(lambda: all(view.trust == "exact" for view in client.router.events.to_views()))
-        made = Fleet(client)
+        made = Fleet(client, engines)
         await stack.enter_async_context(made.openai)
         await stack.enter_async_context(made.anthropic)
         yield made

@@ -53,7 +53,7 @@ async def test_every_client_gets_a_whole_answer_or_a_clear_error_and_nothing_is_
             await engine.start()
             stack.push_async_callback(engine.stop)
         workers = [{"url": engine.url, "id": f"w{n}", "role": role} for n, (role, engine) in enumerate(engines)]
-        timeouts = {"prefill_s": 0.4, "handoff_s": 0.4, "first_byte_s": 0.8}
+        timeouts = {"prefill_s": 2.0, "handoff_s": 2.0, "first_byte_s": 3.0}
         breaker = {"failures": 1_000, "window": 64, "window_failures": 64}
         async with in_process([], workers=workers, timeouts=timeouts, breaker=breaker) as client:
             limit = asyncio.Semaphore(AT_ONCE)

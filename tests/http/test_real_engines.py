@@ -8,13 +8,13 @@ from pathlib import Path
 
 import httpx
 import pytest
-from engine_process import engine_processes
+from engine_process import engine_processes, read_all_events
 from proxy_harness import eventually, in_process, value
 
 from router.control.parity import BATTERY
 from router.prompt import Prompter, PromptInput
 from router.prompt.engine_form import ArgumentForm, EngineForm
-from router.proxy.prediction import EVENT_DELAY_S
+from tests.waiting import PATIENCE_S
 
 pytest.importorskip("engine_shim.engine.command", reason="needs the engine package")
 
@@ -29,8 +29,12 @@ def text(rng, words):
 HEAD = {"role": "system", "content": "Keep the loft. " * 12}
 
 
-async def talk(client, rng, session, turns, counts):
-    """One agent session; its answers go into its next prompts."""
+async def nothing():
+    """Goes on at once."""
+
+
+async def talk(client, rng, session, turns, counts, *, settle=nothing):
+    """One agent session; its answers go into its next prompts, each sent once what has to settle did."""
     messages = [HEAD, {"role": "user", "content": text(rng, 40)}]
     for _ in range(turns):
         body = {
@@ -43,6 +47,7 @@ async def talk(client, rng, session, turns, counts):
         response = await client.post("/v1/chat/completions", json=body, headers=headers)
         counts[response.status_code] = counts.get(response.status_code, 0) + 1
         answer = read_answer(response)
+        await settle()
         messages = [*messages, {"role": "assistant", "content": answer}, {"role": "user", "content": text(rng, 15)}]
 
 
@@ -60,11 +65,14 @@ def predictions(router):
     return {kind: value(router, "predictions_total", accuracy=kind) for kind in kinds}
 
 
-def check_all_exact_or_raced(counts, wanted):
-    """An event may be read just after the decision that would have used it; nothing else may differ."""
-    assert counts["exact"] + counts["raced"] == wanted
-    assert counts["exact"] > wanted // 2
-    assert sum(counts.values()) == wanted
+async def talk_and_be_exact(client, engines, rng, session):
+    """Six turns, each predicted once all events of those before were read: however late, nothing differs then."""
+    counts = {}
+    await talk(client, rng, session, 6, counts, settle=lambda: read_all_events(client.router, engines))
+    assert counts == {200: 6}
+    decisions = client.router.placer.decisions
+    await eventually(lambda: all(record.accuracy for record in decisions.find_latest(6)))
+    assert [record.accuracy for record in decisions.find_latest(6)] == ["exact"] * 6
 
 
 async def wait_for_trust(client):
@@ -79,7 +87,7 @@ async def test_ids_equal_the_engines_own_and_predictions_hold_through_a_restart(
         client = await stack.enter_async_context(in_process([engine.url for engine in engines], probes=FAST))
         await wait_for_trust(client)
         assert len(client.router.events.to_views()) == 4
-        await check_quiet_sessions_are_exact(client)
+        await check_quiet_sessions_are_exact(client, engines)
         await check_busy_sessions_are_explained(client)
         await check_a_killed_engine_comes_back(client, engines)
         client.router.placer.ignored.late = 0  # ends of requests whose worker was gone before them
@@ -87,7 +95,7 @@ async def test_ids_equal_the_engines_own_and_predictions_hold_through_a_restart(
 
 async def check_parity(url):
     """The router makes the ids that the engine makes."""
-    async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=PATIENCE_S) as client:
         info = (await client.get("/server_info")).json()
         prompter = Prompter.load(Path(info["tokenizer_path"]))
         prompter.form = EngineForm(arguments=ArgumentForm.TEXT)
@@ -99,14 +107,10 @@ async def check_parity(url):
             assert list(prompter.prepare(PromptInput(prompt=prompt)).token_ids) == ids
 
 
-async def check_quiet_sessions_are_exact(client):
-    counts = {}
-    await talk(client, random.Random(1), "quiet", 6, counts)
-    assert counts == {200: 6}
-    await eventually(lambda: sum(predictions(client.router).values()) == 6)
-    check_all_exact_or_raced(predictions(client.router), 6)
-    record = client.router.placer.decisions.find_latest(1)[0]
-    assert record.actual_cached_tokens > 0
+async def check_quiet_sessions_are_exact(client, engines):
+    await talk_and_be_exact(client, engines, random.Random(1), "quiet")
+    assert client.router.placer.decisions.find_latest(1)[0].actual_cached_tokens > 0
+    assert predictions(client.router)["exact"] == sum(predictions(client.router).values()) == 6
     page = (await client.get("/metrics")).text
     for family in ("predicted_cached_tokens_total", "prompt_cache_bytes", "prompt_cache_tokens"):
         lines = [line for line in page.splitlines() if line.startswith(f"dovecote_router_{family}")]
@@ -136,15 +140,9 @@ async def check_a_killed_engine_comes_back(client, engines):
     await engines[0].end()
     await running
     assert sum(counts.values()) == 36
-    # Differences are judged when late events had their time.
-    await asyncio.sleep(2 * EVENT_DELAY_S)
     assert set(counts) <= {200, 502, 503}
     await eventually(lambda: credit_of(client, "w0") == [("lost", 0), ("lost", 0)])
     await engines[0].start()
     await eventually(lambda: client.router.fleet.workers["w0"].is_usable)
     await wait_for_trust(client)
-    before = predictions(client.router)
-    await talk(client, random.Random(9), "after", 6, counts)
-    await eventually(lambda: sum(predictions(client.router).values()) == sum(before.values()) + 6)
-    after = predictions(client.router)
-    check_all_exact_or_raced({kind: after[kind] - before[kind] for kind in after}, 6)
+    await talk_and_be_exact(client, engines, random.Random(9), "after")

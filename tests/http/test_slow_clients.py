@@ -9,9 +9,9 @@ import pytest
 from fake_engine import DONE, ROLE, chunk, open_stream
 from proxy_harness import CHAT, eventually, on_socket, value
 
+from router.lookout import Lookout
 from router.proxy.bystander import Bystander
 from router.proxy.interrupt import ExchangeWatch
-from router.proxy.lookout import Lookout
 from router.proxy.ports import ProxyLimits
 from router.proxy.relay import Expected, Relay
 

@@ -28,7 +28,7 @@ async def test_clients_are_served_over_tls(engine, authority):
         async with client.stream("POST", "/v1/chat/completions", json={"stream": True}) as _:
             pass
         with pytest.raises(httpx.HTTPError):
-            async with httpx.AsyncClient(trust_env=False) as plain:
+            async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as plain:
                 await plain.get(str(client.base_url).replace("https", "http") + "/health")
 
 
@@ -39,7 +39,8 @@ async def test_a_client_without_a_certificate_is_not_let_in(engine, authority, t
     async with on_socket([engine.url], tls=tls, verify=authority.trusting(authority.issue("client"))) as client:
         assert (await client.chat()).status_code == 200
         for pair in (None, stranger.issue("stranger")):
-            async with httpx.AsyncClient(verify=authority.trusting(pair), trust_env=False) as unknown:
+            tls = authority.trusting(pair)
+            async with httpx.AsyncClient(verify=tls, trust_env=False, timeout=PATIENCE_S) as unknown:
                 with pytest.raises((httpx.HTTPError, OSError)):
                     await unknown.get(str(client.base_url) + "/health")
 
@@ -74,7 +75,7 @@ async def test_admins_are_served_on_a_port_of_their_own(engine, tmp_path, author
     try:
         async with (
             asyncio.timeout(PATIENCE_S),
-            httpx.AsyncClient(verify=authority.trusting(), trust_env=False) as client,
+            httpx.AsyncClient(verify=authority.trusting(), trust_env=False, timeout=PATIENCE_S) as client,
         ):
             main = (await process.stdout.readline()).decode().removeprefix("listening on ").strip()
             admin = (await process.stdout.readline()).decode().removeprefix("admin on ").strip()

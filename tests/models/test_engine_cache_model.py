@@ -5,9 +5,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 from naive_prefix_cache import NaivePrefixCache
 
-from engine_shim.engine.cache.page_hash import page_hashes
 from engine_shim.engine.cache.prefix_cache import PrefixCache
 from engine_shim.engine.cache.token_bytes import pack_tokens
+from tests.engine_shim.page_hashes import page_hashes
 from wire.events import AllBlocksCleared, BlockStored
 
 PAGE_TOKENS = 2

@@ -208,4 +208,11 @@ API = (
         "if not ids:",
         PARITY,
     ),
+    Mutation(
+        "an effort shows at the end of a prompt alone, whatever the template",
+        "router/prompt/prompter.py",
+        "return THINKING not in (request.template_options or {}) and self._has_early_thinking",
+        "return False",
+        ("tests/router/prompt/test_prompter.py",),
+    ),
 )

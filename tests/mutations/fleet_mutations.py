@@ -18,6 +18,13 @@ ADMIT = "router/proxy/admit.py"
 
 FLEET = (
     Mutation(
+        "probes count the time in which the router was held up",
+        "router/control/engine_client.py",
+        "from router.lookout import own_time\n",
+        "from asyncio import timeout as own_time\n",
+        ("tests/http/test_fleet_watch.py",),
+    ),
+    Mutation(
         "answers of ranks that fail are compared with nothing",
         "router/placement/tell.py",
         "if not cached_tokens and eligible.withheld:",

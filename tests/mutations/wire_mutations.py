@@ -184,10 +184,10 @@ WIRE = (
     ),
     Mutation(
         "a worker pays for the router's own lag",
-        "router/proxy/lookout.py",
+        "router/lookout.py",
         "        if late_s > LATE_S:\n",
         "        if late_s > 1_000.0 * LATE_S:\n",
-        ("tests/router/proxy/test_lookout.py", *UPSTREAM),
+        ("tests/router/test_lookout.py", *UPSTREAM),
     ),
     Mutation(
         "an engine that says the time in each event is read event by event after some seconds",
@@ -198,17 +198,17 @@ WIRE = (
     ),
     Mutation(
         "who was let go by another one's limit is struck by its own",
-        "router/proxy/lookout.py",
+        "router/lookout.py",
         "            if limited in self._limited and limited.due_s <= now_s + TICK_S:\n",
         "            if True:\n",
-        ("tests/router/proxy/test_lookout.py",),
+        ("tests/router/test_lookout.py",),
     ),
     Mutation(
         "one limit that goes wrong ends all others",
-        "router/proxy/lookout.py",
+        "router/lookout.py",
         "        try:\n            self.look(now_s)\n        finally:\n",
         "        self.look(now_s)\n        if True:\n",
-        ("tests/router/proxy/test_lookout.py",),
+        ("tests/router/test_lookout.py",),
     ),
     Mutation(
         "a compressed body may have any number of members",

@@ -51,7 +51,7 @@ async def test_the_process_prints_where_it_listens_and_ends_on_a_signal():
         async with asyncio.timeout(PATIENCE_S):
             line = (await process.stdout.readline()).decode()
             assert line.startswith("listening on http://127.0.0.1:")
-            async with httpx.AsyncClient(trust_env=False) as client:
+            async with httpx.AsyncClient(trust_env=False, timeout=PATIENCE_S) as client:
                 assert (await client.get(line.split()[-1] + "/health")).status_code == 503
                 assert (
                     "dovecote_router_collector_pause_seconds_count"
@@ -69,6 +69,15 @@ async def test_the_process_prints_where_it_listens_and_ends_on_a_signal():
     assert "worker_unhealthy" in events
 
 
+@pytest.fixture
+def own_sigterm():
+    """A router that is begun in this process takes SIGTERM over."""
+    kept = signal.getsignal(signal.SIGTERM)
+    yield
+    signal.signal(signal.SIGTERM, kept)
+
+
+@pytest.mark.usefixtures("own_sigterm")
 def test_a_taken_port_and_an_unknown_log_level_are_said():
     with socket.create_server(("127.0.0.1", 0)) as taken, pytest.raises(SystemExit, match="cannot listen"):
         bind("127.0.0.1", taken.getsockname()[1])

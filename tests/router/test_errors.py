@@ -16,7 +16,6 @@ from router.errors import (
     ConfigError,
     DovecoteError,
     FleetError,
-    IllegalTransitionError,
     UnknownModelError,
     UpstreamError,
     UpstreamTimeoutError,
@@ -89,12 +88,6 @@ def test_other_errors_add_no_headers():
     assert UpstreamTimeoutError("late").headers == {}
 
 
-def test_an_illegal_transition_tells_its_story():
-    error = IllegalTransitionError(subject="r1", state="gone", stimulus="FirstToken", history=("placed", "ended"))
-    assert str(error) == "r1 cannot take FirstToken in state gone; before that: placed; ended"
-    assert "before that: none" in str(IllegalTransitionError(subject="r", state="s", stimulus="t"))
-
-
 def test_a_config_error_without_a_key_names_the_file_only():
     assert str(ConfigError(file_name="f", key_path="", value=1, problem="p")) == "f: 1: p"
 
@@ -104,7 +97,6 @@ def test_a_config_error_without_a_key_names_the_file_only():
     [
         ConfigError(file_name="fleet.yaml", key_path="workers.0.url", value={"a": [1]}, problem="no address"),
         ConfigError(file_name="fleet.yaml", key_path="", value=None, problem="cannot be read", shows_value=False),
-        IllegalTransitionError(subject="r1", state="done", stimulus="first token", history=("placed",)),
         AllUnhealthyError("none is healthy", retry_after_s=7),
         UnknownModelError("no model of that name", param="model"),
     ],

@@ -6,6 +6,8 @@ from collections import Counter
 
 import aiohttp
 
+from tests.waiting import PATIENCE_S
+
 OUTPUT_TOKENS = 40
 RETRY_S = 0.2
 
@@ -21,8 +23,8 @@ class StreamingClients:
 
     async def run(self, stop):
         """Stream until `stop` is set; every answer that was begun is judged."""
-        connector = aiohttp.TCPConnector(limit=0)
-        async with aiohttp.ClientSession(connector=connector, timeout=aiohttp.ClientTimeout(total=60.0)) as http:
+        connector, limit = aiohttp.TCPConnector(limit=0), aiohttp.ClientTimeout(total=2 * PATIENCE_S)
+        async with aiohttp.ClientSession(connector=connector, timeout=limit) as http:
             await asyncio.gather(*(self._talk(http, number, stop) for number in range(self.count)))
 
     async def _talk(self, http, number, stop):
@@ -49,7 +51,7 @@ class StreamingClients:
                 text = await response.text()
                 return judge(response.status, text)
         except TimeoutError:
-            return "lie: no end within a minute"
+            return "lie: no end, long after every limit of the router"
         except aiohttp.ClientError as error:
             # The router's own connection must not break, whatever its engines do.
             return f"lie: connection to the router: {type(error).__name__}"

@@ -6,10 +6,9 @@ Events carry the first 8 bytes as a signed integer; chaining always uses the who
 
 from collections.abc import Sequence
 from hashlib import sha256
-from itertools import pairwise
 from typing import Protocol, cast
 
-from engine_shim.engine.cache.token_bytes import TOKEN_BYTES, pack_tokens, unpack_tokens
+from engine_shim.engine.cache.token_bytes import TOKEN_BYTES, unpack_tokens
 
 _SALT_PREFIX = b"sglang-cache-salt-v1\0"
 
@@ -37,20 +36,6 @@ def chain_digests(prior: bytes, token_bytes: bytes | bytearray, page_tokens: int
         prior = sha256(prior + token_bytes[start : start + step]).digest()
         digests.append(prior)
     return digests
-
-
-def bigrams(token_ids: Sequence[int]) -> list[int]:
-    """Pairs (t[i], t[i+1]) flattened: the units of a cache that serves a draft model."""
-    return [token_id for pair in pairwise(token_ids) for token_id in pair]
-
-
-def page_hashes(
-    token_ids: Sequence[int], page_tokens: int, *, cache_salt: str | None = None, bigram: bool = False
-) -> list[int]:
-    """Event hashes of a prompt's full pages; under `bigram` a page holds `page_tokens` pairs."""
-    units = bigrams(token_ids) if bigram else token_ids
-    width = 2 * page_tokens if bigram else page_tokens
-    return [event_hash(digest) for digest in chain_digests(namespace_digest(cache_salt), pack_tokens(units), width)]
 
 
 def event_hash(digest: bytes) -> int:

@@ -6,10 +6,12 @@ Sums and gauges of the ranks are read from their snapshots when scraped, so that
 from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol
 
+import msgspec
 from prometheus_client import CollectorRegistry, Counter, Histogram
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from engine_shim.engine.publish.replay import ReplayCounts
 from engine_shim.engine.server.rank_thread import RankSnapshot
 
 PREFIX = "dovecote_engine_"
@@ -36,7 +38,9 @@ class RankView(Protocol):
 class EngineMetrics:
     """All metrics of one process."""
 
-    def __init__(self, ranks: Sequence[RankView], published_batches: Callable[[int], int]) -> None:
+    def __init__(
+        self, ranks: Sequence[RankView], published_batches: Callable[[int], int], replays: ReplayCounts
+    ) -> None:
         self.registry = CollectorRegistry()
         self._requests = Counter(f"{PREFIX}requests", "Requests by how they ended", ["outcome"], registry=self.registry)
         self._first_token = Histogram(
@@ -46,7 +50,7 @@ class EngineMetrics:
             buckets=_TTFT_BUCKETS_S,
             registry=self.registry,
         )
-        self.registry.register(_RankCollector(ranks, published_batches))
+        self.registry.register(_RankCollector(ranks, published_batches, replays))
 
     def count_end(self, outcome: str) -> None:
         """A request ended: `done`, `cancelled`, `error` or `refused`."""
@@ -60,7 +64,10 @@ class EngineMetrics:
 class _RankCollector(Collector):
     """Reads the ranks' snapshots at scrape time."""
 
-    def __init__(self, ranks: Sequence[RankView], published_batches: Callable[[int], int]) -> None:
+    def __init__(
+        self, ranks: Sequence[RankView], published_batches: Callable[[int], int], replays: ReplayCounts
+    ) -> None:
+        self._replays = replays
         self._ranks = ranks
         self._published_batches = published_batches
 
@@ -90,6 +97,12 @@ class _RankCollector(Collector):
             {str(r.dp_rank): r.failures for r in self._ranks},
         )
         yield _pool_pages(snapshots)
+        replays = CounterMetricFamily(
+            f"{PREFIX}kv_event_replays", "Replays asked for, by what became of them", labels=["result"]
+        )
+        for result, count in msgspec.structs.asdict(self._replays).items():
+            replays.add_metric([result], count)
+        yield replays
 
 
 def _gauge(name: str, text: str, values: dict[str, int]) -> Metric:

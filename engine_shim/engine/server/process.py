@@ -6,6 +6,7 @@ an error, and the process exits with 0.
 
 import asyncio
 import logging
+import math
 import os
 import socket
 import sys
@@ -52,7 +53,7 @@ class EngineProcess(uvicorn.Server):
             log_level=log_level,
             server_header=False,
             timeout_keep_alive=60,
-            timeout_graceful_shutdown=1,
+            timeout_graceful_shutdown=math.ceil(GRACE_S),
         )
         super().__init__(config)
         self._service = service

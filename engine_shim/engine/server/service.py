@@ -12,6 +12,7 @@ import msgspec
 
 from engine_shim.engine.engine import Engine
 from engine_shim.engine.publish import EventDialect, EventPublisher, EventSockets
+from engine_shim.engine.publish.replay import ReplayCounts
 from engine_shim.engine.server.hint_outcomes import HintOutcomes
 from engine_shim.engine.server.hub import RequestHub
 from engine_shim.engine.server.limits import ServingLimits
@@ -72,7 +73,8 @@ class EngineService:
         )
         self.publisher = _open_publisher(settings)
         self.hint_outcomes = HintOutcomes(settings.host)
-        self.metrics = EngineMetrics(self.ranks, self._count_batches)
+        replays = ReplayCounts() if self.publisher is None else self.publisher.replay_counts
+        self.metrics = EngineMetrics(self.ranks, self._count_batches, replays)
 
     def start(self) -> None:
         """Start every thread; must run on the event loop that serves."""

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 import msgspec
 
 from router.errors import DovecoteError, UpstreamError, UpstreamTimeoutError, UpstreamUnreachableError
+from router.lookout import Limit, Lookout
 from router.proxy.headers import Headers, find_header
 from router.proxy.legs.machine import (
     Abort,
@@ -34,7 +35,6 @@ from router.proxy.legs.machine import (
     Stopped,
     TimedOut,
 )
-from router.proxy.lookout import Limit, Lookout
 from router.proxy.upstream import Exchange, TakeChunks, read_whole
 from router.proxy.whole_answer import read_answer
 

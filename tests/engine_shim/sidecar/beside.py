@@ -24,6 +24,10 @@ from wire.snapshot import to_records
 MODEL = "capture"
 
 
+def get(url):
+    return httpx.get(url, timeout=PATIENCE_S)
+
+
 def records_of(index, holder):
     """What an index holds of a rank, whatever its runs."""
     return {record for run in index.dump(holder) for record in to_records(run)}
@@ -173,7 +177,7 @@ class RouterSide:
         self.index = NaivePrefixIndex()
         self.feed = EventFeed(self.index, limits=FeedLimits(replay_limit_s=2.0), **arguments)
         self.feed.start()
-        info = wait_until(lambda: httpx.get(f"{url}/server_info").json(), "the sidecar's facts")
+        info = wait_until(lambda: get(f"{url}/server_info").json(), "the sidecar's facts")
         self.facts = read_sidecar_facts(info, None, url=url)
         for rank in range(self.facts.dp_size):
             self.follow(rank)

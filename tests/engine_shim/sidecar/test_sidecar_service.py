@@ -3,8 +3,9 @@
 import httpx
 import pytest
 import zmq
-from beside import records_of, wait_until
+from beside import get, records_of, wait_until
 
+from tests.waiting import PATIENCE_S
 from wire.dialects import sglang, vllm
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored, EventBatch
 from wire.frames import encode_live
@@ -81,7 +82,7 @@ def test_numbers_go_on_over_a_restart_of_the_engine_which_subscribers_see_as_a_c
     assert after.engine_lives == before.engine_lives + 1
     assert router.view().events["AllBlocksCleared"] >= 1
     wait_until(lambda: router.view().trust.value == "exact", "an exact router")
-    info = httpx.get(f"{url}/server_info").json()
+    info = get(f"{url}/server_info").json()
     assert info["sidecar"]["ranks"][0]["engine_incarnation"] == after.engine_lives
 
 
@@ -126,18 +127,18 @@ def test_the_sidecar_of_a_vllm_tells_facts_in_sglangs_shape(bench):
     play(stored(0, 1, group_idx=0, group_kind="full_attention"))
     play(stored(1, 1, group_idx=1, group_kind="sliding_window", window_tokens=8))
     wait_until(lambda: len(service.hub.to_views()[1].groups) == 2)
-    info = httpx.get(f"{url}/server_info").json()
+    info = get(f"{url}/server_info").json()
     assert (info["dp_size"], info["page_size"], info["max_total_num_tokens"]) == (2, 32, 3200)
     assert (info["tokenizer_path"], info["kv_events"]["dp_size"]) == ("/models/tiny", 2)
     told = info["sidecar"]
     assert (told["dialect"], told["model"], told["snapshot_url"]) == ("vllm", "capture", "/snapshot/{dp_rank}")
     assert [group["kind"] for group in told["components"]] == ["full_attention", "sliding_window"]
-    loads = httpx.get(f"{url}/v1/loads").json()["loads"]
+    loads = get(f"{url}/v1/loads").json()["loads"]
     assert [(each["num_running_reqs"], each["num_waiting_reqs"], each["num_used_tokens"]) for each in loads] == [
         (3, 2, 800),
         (0, 0, 0),
     ]
-    page = httpx.get(f"{url}/metrics").text
+    page = get(f"{url}/metrics").text
     assert 'dovecote_sidecar_stream_trust{dp_rank="1",trust="exact"} 1.0' in page
 
 
@@ -149,42 +150,42 @@ def test_the_sidecar_of_an_sglang_passes_on_facts_and_no_secrets(bench, generati
     play = Play(engine, encode=lambda batch: sglang.encode_batch(batch, generation))
     play(stored(0, 2))
     wait_until(lambda: blocks(service) == 2)
-    info = httpx.get(f"{url}/server_info").json()
+    info = get(f"{url}/server_info").json()
     assert (info["version"], info["page_size"], info["sidecar"]["dialect"]) == ("0.5", 4, "sglang")
-    assert "secret" not in httpx.get(f"{url}/server_info").text
-    assert httpx.get(f"{url}/v1/loads").json()["loads"][0]["num_running_reqs"] == 5
+    assert "secret" not in get(f"{url}/server_info").text
+    assert get(f"{url}/v1/loads").json()["loads"][0]["num_running_reqs"] == 5
 
 
 def test_a_sidecar_whose_engine_does_not_answer_says_so_and_waits_for_it(bench):
     engine = bench.engine()
     engine.answers["/health"] = None
     url, service = bench.sidecar(engine)
-    answer = httpx.get(f"{url}/health")
+    answer = get(f"{url}/health")
     assert (answer.status_code, answer.json()["ready"]) == (503, False)
     for path in ("/server_info", "/snapshot/0", "/v1/loads"):
-        assert httpx.get(url + path).status_code == 503
+        assert get(url + path).status_code == 503
     engine.answers["/health"] = ""
     ready(service)
-    assert httpx.get(f"{url}/health").status_code == 200
+    assert get(f"{url}/health").status_code == 200
 
 
 def test_hints_are_answered_as_not_supported(bench):
     url, _ = bench.sidecar(bench.engine())
     hints = KvHints(message_id="h", actions=(KvAction("a", "kv.pin"), KvAction("b", "kv.prefetch")))
-    outcomes = httpx.post(f"{url}/v1/kv_hints", content=encode_hints(hints)).json()["outcomes"]
+    outcomes = httpx.post(f"{url}/v1/kv_hints", content=encode_hints(hints), timeout=PATIENCE_S).json()["outcomes"]
     assert [(each["action_id"], each["status"], each["reason"]) for each in outcomes] == [
         ("a", "rejected", "not supported by the engine"),
         ("b", "rejected", "not supported by the engine"),
     ]
     for body in (b"{}", b"no json", b"x" * (2 << 20)):
-        assert httpx.post(f"{url}/v1/kv_hints", content=body).status_code == 400
+        assert httpx.post(f"{url}/v1/kv_hints", content=body, timeout=PATIENCE_S).status_code == 400
 
 
 @pytest.mark.parametrize("rank", ["1", "-1", "x", "9999999999", "\u00b2"])
 def test_a_snapshot_of_no_rank_is_not_found(bench, rank):
     url, service = bench.sidecar(bench.engine())
     ready(service)
-    assert httpx.get(f"{url}/snapshot/{rank}").status_code == 404
+    assert get(f"{url}/snapshot/{rank}").status_code == 404
 
 
 def test_snapshots_taken_while_events_flow_are_each_of_one_moment(bench):
@@ -208,7 +209,7 @@ def test_snapshots_taken_while_events_flow_are_each_of_one_moment(bench):
 
 def read_snapshot(url):
     reader = SnapshotReader()
-    parts = list(reader.feed(httpx.get(f"{url}/snapshot/0").content))
+    parts = list(reader.feed(get(f"{url}/snapshot/0").content))
     assert isinstance(parts[0], SnapshotHeader)
     assert isinstance(parts[-1], SnapshotEnd)
     return parts[0], [record for part in parts[1:-1] for run in part for record in to_records(run)]
@@ -250,5 +251,5 @@ def test_garbage_on_the_sidecars_sockets_changes_nothing(bench, context):
     engine.ranks[0].pub.send_multipart([b"kv", b"bad", b"\xc1"])
     Play(engine)(stored(0, 2))
     wait_until(lambda: blocks(service) == 2)
-    assert httpx.get(f"{url}/health").json()["ready"]
+    assert get(f"{url}/health").json()["ready"]
     caller.close(linger=0)

@@ -120,6 +120,7 @@ def test_audits_stand_on_the_metrics_page(router):
     assert 'dovecote_router_audited_cached_tokens_total{accuracy="unexplained",side="actual"} 64.0' in page
     assert 'dovecote_router_audited_error_tokens_total{accuracy="unexplained"} 64.0' in page
     assert 'dovecote_router_audited_ttft_seconds_total{accuracy="unexplained",side="actual"} 0.5' in page
+    assert 'dovecote_router_audited_first_tokens_total{accuracy="unexplained"} 1.0' in page
     assert 'dovecote_router_ttft_ratio_bucket{le="+Inf"} 1.0' in page
     assert "dovecote_router_regret_seconds_count 1.0" in page
     assert "dovecote_router_policy_file_refused 0.0" in page

@@ -47,7 +47,7 @@ def bind(socket, port):
 
 
 class Publisher:
-    """PUB and ROUTER sockets with a replay buffer; the ROUTER answers from a thread."""
+    """Publishing and ROUTER sockets with a replay buffer; the ROUTER answers from a thread."""
 
     def __init__(self, context, *, port=0, replay_port=0, keeps=10_000, answers=True):
         self.context = context
@@ -56,7 +56,11 @@ class Publisher:
         self.seq = 0
         self.buffer = []
         self.asked = []
-        self.pub = bind(context.socket(zmq.PUB), port or take_port())
+        # It tells who subscribed, and loses nothing that a subscriber is slow to take.
+        self.pub = context.socket(zmq.XPUB)
+        self.pub.setsockopt(zmq.SNDHWM, 0)
+        bind(self.pub, port or take_port())
+        self._has_subscriber = False
         self.router = bind(context.socket(zmq.ROUTER), replay_port or take_port())
         self.endpoint = self.pub.get(zmq.LAST_ENDPOINT).decode()
         self.replay_endpoint = self.router.get(zmq.LAST_ENDPOINT).decode()
@@ -74,6 +78,11 @@ class Publisher:
         if not lost:
             self.pub.send_multipart(encode_live("", self.seq, payload))
         self.seq += 1
+
+    def has_subscriber(self):
+        """Whether somebody ever subscribed: what is published from then on reaches it."""
+        self._has_subscriber = self._has_subscriber or bool(self.pub.poll(0))
+        return self._has_subscriber
 
     def start(self):
         self.publish(AllBlocksCleared())

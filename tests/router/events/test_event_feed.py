@@ -64,8 +64,8 @@ class Fleet:
         wait_until(lambda: self.reuse(blocks) == wanted_tokens)
 
     def wait_until_connected(self, publisher):
-        """A catch-up is asked for as soon as the event socket is connected."""
-        wait_until(lambda: publisher.asked)
+        """A catch-up is asked for as soon as the event socket is connected, and its wish for events is under way."""
+        wait_until(lambda: publisher.asked and publisher.has_subscriber())
 
 
 @contextmanager

@@ -73,6 +73,13 @@ def test_live_batches_that_the_catch_up_brought_change_nothing():
     assert (rank.counters.batches, rank.counters.resets) == (4, 0)
 
 
+def test_a_rank_tells_how_long_ago_it_took_in_a_batch():
+    rank = fed_rank()
+    assert rank.to_view(3.0).last_batch_age_s is None
+    rank.on_live(live(0), 4.0)
+    assert rank.to_view(6.5).last_batch_age_s == 2.5
+
+
 def test_a_rank_whose_messages_wait_too_long_is_stale_and_credited_less_and_less():
     rank = fed_rank()
     rank.on_live(live(0), 0.0)

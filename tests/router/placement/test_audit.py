@@ -1,13 +1,12 @@
 """What came of decisions: classes, times, regret in hindsight, a second policy's opinion."""
 
-import math
 from array import array
 
 import pytest
 
 from router.config.policy import PolicyWeights
 from router.placement.accuracy import Accuracy
-from router.placement.audit import Audit, Histogram, find_regret_s
+from router.placement.audit import Audit, find_regret_s
 from router.placement.stimuli import RequestArrived
 from router.policy.base import CostTable
 from router.policy.catalogue import build_policy
@@ -28,13 +27,6 @@ def table(*totals_s):
 )
 def test_regret_is_what_the_best_other_rank_would_have_saved(totals_s, added_s, regret_s):
     assert find_regret_s(table(*totals_s), A, added_s) == regret_s
-
-
-def test_a_histogram_counts_up_to_each_bound_and_passes_over_what_is_no_number():
-    histogram = Histogram((1.0, 2.0))
-    for value in (0.5, 1.0, 1.5, 9.0, math.nan, math.inf):
-        histogram.record(value)
-    assert (histogram.counts, histogram.sum) == ([2, 1, 1], 12.0)
 
 
 def test_classes_sum_tokens_and_times():

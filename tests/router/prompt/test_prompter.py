@@ -71,6 +71,30 @@ def test_calls_that_the_engine_made_keep_their_order_and_are_a_conversation_of_t
     assert texts[True] != texts[False]
 
 
+TURNS = "{% for m in messages %}{{ m.content }}{% endfor %}"
+OFF = "{% if enable_thinking is defined and not enable_thinking %}<think></think>{% endif %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "reason"),
+    [
+        (TURNS, None),
+        (TURNS + "{{ reasoning_effort }}", "opaque_field"),
+        (TURNS + "{% if add_generation_prompt %}" + OFF + "{% endif %}", None),
+        (OFF + TURNS, "opaque_field"),
+        ("{{ 'think' if enable_thinking }}" + TURNS, "opaque_field"),
+    ],
+)
+def test_an_effort_takes_the_credit_of_prompts_that_show_it_before_their_end(prompter, template, reason):
+    showing = Prompter(prompter.tokenizer, ChatTemplate(template, {}))
+    prompt = showing.prepare(PromptInput(messages=HELLO, field_names=frozenset({"reasoning_effort"})))
+    assert prompt == Unrenderable(reason) if reason else not isinstance(prompt, Unrenderable)
+    told = PromptInput(
+        messages=HELLO, field_names=frozenset({"reasoning_effort"}), template_options={"enable_thinking": True}
+    )
+    assert isinstance(showing.prepare(told), Unrenderable) == ("reasoning_effort" in template)
+
+
 def test_chains_start_in_the_namespace_of_model_adapter_and_salt(prompter):
     prompt = prompter.prepare(PromptInput(prompt="some words " * 30, cache_salt="s"))
     chain = prompter.find_chain(prompt, block_tokens=8, model="m", adapter="a")

@@ -142,14 +142,12 @@ def test_the_dynamo_model_takes_the_measured_time_for_a_prefill(tokens, expected
     assert told[0][-1] * 1e3 == pytest.approx(expected_ms, abs=0.1)
 
 
-def test_the_physical_model_follows_arithmetic_bytes_and_links():
+def test_the_physical_model_follows_arithmetic_and_bytes():
     times = PhysicalTimes(Model(), Hardware(), gpus=1)
     assert Model().kv_token_bytes == 192 * 1024
     one, two = times.prefill_s(1_000, 1_000), times.prefill_s(1_000, 101_000)
     assert one == pytest.approx(1_000 * 64e9 / (0.7 * 793e12), rel=0.2)
     assert two - one == pytest.approx(1_000 * 100_000 * 4 * 64 * 128 * 48 / 430e12, rel=1e-6)
-    assert times.host_load_s(1_000) == pytest.approx(1_000 * 192 * 1024 / (0.92 * 55e9))
-    assert times.host_load_s(1) < times.transfer_s(1) < times.storage_load_s(1)
 
 
 class Row:

@@ -147,10 +147,8 @@ def test_the_closed_loop_starts_a_request_when_all_it_waited_for_has_come():
     loop = ClosedLoop([request("a", start_s=1.0), request("b"), request("c", *both)])
     assert list(loop.roots()) == [(1.0, 0), (0.0, 1)]
     assert loop.start(0, 1.0) == loop.start(1, 3.0) == []
-    assert loop.count_unstarted() == 1
     assert loop.end(0, 20.0) == [(22.0, 2)]
     assert loop.end(0, 30.0) == []
-    assert loop.count_unstarted() == 0
 
 
 def test_the_example_has_agents_that_share_a_head_and_sub_agents():

@@ -2,8 +2,9 @@
 
 import pytest
 
-from engine_shim.engine.cache.page_hash import chain_digests, event_hash, namespace_digest, page_hashes
+from engine_shim.engine.cache.page_hash import chain_digests, event_hash, namespace_digest
 from engine_shim.engine.cache.token_bytes import pack_tokens, unpack_tokens
+from tests.engine_shim.page_hashes import page_hashes
 
 FIRST_128 = [
     8635429971592222890,

@@ -3,10 +3,10 @@
 import pytest
 
 from engine_shim.engine.admission.request import EngineRequest, RefusalReason, SamplingParams
-from engine_shim.engine.cache.page_hash import page_hashes
 from engine_shim.engine.engine import Engine
 from engine_shim.engine.forward.timed import CostModel, TimedForward
 from engine_shim.engine.spec import EngineSpec
+from tests.engine_shim.page_hashes import page_hashes
 from wire.events import AllBlocksCleared, BlockRemoved, BlockStored
 
 

@@ -17,6 +17,14 @@ from tests.waiting import PATIENCE_S
 
 ROOT = __file__.rpartition("/tests/")[0]
 TIMED = ("--forward", "timed", "--port", "0")
+#: The command where answers under way have as long as a busy machine needs.
+PATIENT = f"""
+from engine_shim.engine.command import main
+from engine_shim.engine.server import process
+
+process.GRACE_S = {PATIENCE_S}
+main()
+"""
 
 
 @pytest.fixture
@@ -70,7 +78,7 @@ def test_a_signal_during_a_long_step_ends_the_process_all_the_same(start):
 
 
 def test_a_short_answer_under_way_is_finished_after_the_signal(start):
-    process = start(*TIMED, "--timed-decode-step-ms", "20")
+    process = start(*TIMED, "--timed-decode-step-ms", "20", code=PATIENT)
     url = url_of(process)
     with post(f"{url}/v1/completions", {"prompt": "x", "stream": True, "max_tokens": 5}) as stream:
         stream.readline()

@@ -6,7 +6,7 @@ import httpx
 import pytest
 from engine_serving import chat_body, is_idle
 
-from tests.waiting import eventually
+from tests.waiting import PATIENCE_S, eventually
 
 CHAT = "/v1/chat/completions"
 LONG = {"max_tokens": 400}
@@ -29,7 +29,7 @@ async def scrape_cancelled(client):
 @pytest.mark.parametrize(("path", "body"), BODIES, ids=lambda value: str(value)[:30])
 async def test_C03_C04_hanging_up_before_the_first_token_frees_the_request(served, path, body):
     served.gate.close()
-    async with httpx.AsyncClient(base_url=served.url) as client:
+    async with httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_S) as client:
         task = asyncio.ensure_future(client.post(path, json=body))
         await eventually(lambda: served.gate.steps > 0 and sum(served.service.hub.requests) > 0)
         task.cancel()
@@ -42,7 +42,7 @@ async def test_C03_C04_hanging_up_before_the_first_token_frees_the_request(serve
 
 @pytest.mark.parametrize("path", [CHAT, "/v1/completions"])
 async def test_C04_hanging_up_in_the_middle_of_a_stream_frees_the_request(served, path):
-    async with httpx.AsyncClient(base_url=served.url) as client:
+    async with httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_S) as client:
         body = chat_body(prompt="a", stream=True, **LONG)
         async with client.stream("POST", path, json=body) as response:
             lines = response.aiter_lines()
@@ -57,7 +57,9 @@ async def test_C04_hanging_up_in_the_middle_of_a_stream_frees_the_request(served
 
 
 async def test_B04_many_clients_hanging_up_leave_every_count_at_zero(served):
-    async with httpx.AsyncClient(base_url=served.url, limits=httpx.Limits(max_connections=None)) as client:
+    async with httpx.AsyncClient(
+        base_url=served.url, limits=httpx.Limits(max_connections=None), timeout=PATIENCE_S
+    ) as client:
         for wave in range(4):
             tasks = [
                 asyncio.ensure_future(
@@ -76,7 +78,7 @@ async def test_B04_many_clients_hanging_up_leave_every_count_at_zero(served):
 
 async def test_a_request_that_was_hung_up_on_leaves_its_computed_pages_cached(served):
     prompt = list(range(100, 140))
-    async with httpx.AsyncClient(base_url=served.url) as client:
+    async with httpx.AsyncClient(base_url=served.url, timeout=PATIENCE_S) as client:
         body = {"prompt": prompt, "stream": True, "routed_dp_rank": 0, **LONG}
         async with client.stream("POST", "/v1/completions", json=body) as response:
             await anext(response.aiter_lines())

@@ -106,6 +106,7 @@ async def test_metrics_count_tokens_pages_batches_and_ends(client):
     assert found["dovecote_engine_requests_total", ("outcome", "done")] == 2
     assert found["dovecote_engine_time_to_first_token_seconds_count", rank] == 2
     assert found["dovecote_engine_kv_event_batches_total", rank] >= 2
+    assert found["dovecote_engine_kv_event_replays_total", ("result", "malformed")] == 0
     states = [found["dovecote_engine_pool_pages", rank, ("state", state)] for state in ("free", "cached", "leased")]
     assert sum(states) == 256
     assert states[1] > states[2] == 0

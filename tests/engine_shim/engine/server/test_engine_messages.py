@@ -5,6 +5,8 @@ import pytest
 from anthropic import AsyncAnthropic, BadRequestError, NotFoundError
 from engine_serving import TOY
 
+from tests.waiting import PATIENCE_S
+
 HELLO = [{"role": "user", "content": "Hello there"}]
 TOOL = {
     "name": "look",
@@ -79,6 +81,6 @@ async def test_mistakes_are_told_in_anthropics_form(official, served):
     ):
         with pytest.raises(BadRequestError):
             await official.messages.create(**({"model": "dovecote-toy", "max_tokens": 5, "messages": HELLO} | fields))
-    async with httpx.AsyncClient(base_url=served.url, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=served.url, trust_env=False, timeout=PATIENCE_S) as client:
         missing = await client.post("/v1/messages", json={"messages": HELLO})
     assert missing.json()["error"]["type"] == "invalid_request_error"

@@ -7,7 +7,8 @@ Source: docs/faults.md C06.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import Protocol
 
 #: Pause between two looks; the loop's lag is known to this.
@@ -105,3 +106,20 @@ class Limit:
     def postpone(self, by_s: float, now_s: float) -> None:  # noqa: ARG002  (of an interface)
         """See `Limited`."""
         self.due_s += by_s
+
+
+@asynccontextmanager
+async def own_time(limit_s: float) -> AsyncIterator[None]:
+    """Like `asyncio.timeout`, but time by which the event loop was late does not count.
+
+    Raises:
+        TimeoutError: It took longer.
+    """
+    loop, lookout = asyncio.get_running_loop(), Lookout()
+    async with asyncio.timeout(None) as timeout:
+        limit = Limit(loop.time() + limit_s, lambda: timeout.reschedule(loop.time()))
+        lookout.join(limit)
+        try:
+            yield
+        finally:
+            lookout.leave(limit)

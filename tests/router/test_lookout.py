@@ -7,9 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from router.lookout import LATE_S, LOOK_S, TICK_S, Limit, Lookout, own_time
 from router.proxy.client import AsgiClient
 from router.proxy.interrupt import ExchangeWatch
-from router.proxy.lookout import LATE_S, LOOK_S, TICK_S, Limit, Lookout
 from tests.waiting import PATIENCE_S
 
 
@@ -117,6 +117,18 @@ async def test_what_goes_wrong_with_one_leaves_the_others_their_limits(lookout):
     async with asyncio.timeout(PATIENCE_S):
         await reported.wait()
         await struck.wait()
+
+
+async def test_what_takes_longer_than_its_own_time_ends_and_what_the_loop_was_late_does_not_count():
+    loop, held_s = asyncio.get_running_loop(), 0.0
+    on_time, loop.time = loop.time, lambda: on_time() + held_s
+    with pytest.raises(TimeoutError):
+        async with own_time(LOOK_S / 10):
+            await asyncio.Event().wait()
+    async with own_time(PATIENCE_S):
+        held_s = 2 * PATIENCE_S
+        # Looked at once or twice by then.
+        await asyncio.sleep(2 * LOOK_S)
 
 
 @given(st.lists(st.floats(0.0, 20.0), min_size=1, max_size=60))
