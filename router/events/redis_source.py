@@ -9,11 +9,12 @@ import logging
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import redis
 
 from router.events.rank import Wish
+from router.events.table import FedRanks
 from router.fleet.source import RankSource
 from wire.ids import Target
 from wire.malformed import Malformed
@@ -29,38 +30,13 @@ _BLOCK_MS = 100
 _ENTRIES_A_TURN = 256
 
 
-class RankTable(Protocol):
-    """The ranks as their streams drive them."""
-
-    def on_opened(self, source: RankSource) -> None:
-        """The stream of a rank is read."""
-
-    def on_live(self, target: Target, messages: Sequence[Sequence[bytes]]) -> tuple[int, Wish | None]:
-        """Messages came: how many of the first were taken in."""
-
-    def on_lag(self, target: Target, *, is_behind: bool) -> None:
-        """More messages were there than were read, or all were read."""
-
-    def on_connection(self, target: Target, *, lost: bool, stands: bool) -> Wish | None:
-        """The stream is read from its beginning."""
-
-    def on_silence(self, target: Target, *, is_silent: bool) -> None:
-        """Redis is away, or back."""
-
-    def on_tick(self, target: Target) -> tuple[bool, Wish | None]:
-        """Time passed."""
-
-    def on_defect(self, target: Target) -> None:
-        """Reading the rank raised."""
-
-
 class RedisThread:
     """Streams of all ranks. Start once, stop once; commands may come from any thread."""
 
     def __init__(
         self,
         url: str,
-        table: RankTable,
+        ranks: FedRanks,
         fetch_snapshot: Callable[[Target, int], None],
         *,
         retry_s: float = RETRY_S,
@@ -69,12 +45,12 @@ class RedisThread:
 
         Args:
             url: Redis; may hold a password, so that it is never logged.
-            table: Whom to tell.
+            ranks: Whom to tell.
             fetch_snapshot: Fetches a rank's snapshot soon, under a ticket.
             retry_s: Pause before Redis is tried again.
         """
         self._url = url
-        self._table = table
+        self._ranks = ranks
         self._fetch_snapshot = fetch_snapshot
         self._retry_s = retry_s
         self._commands: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
@@ -138,7 +114,7 @@ class RedisThread:
             else:
                 _log.info("redis_back streams=%d", len(self._sources))
         for source in self._sources.values():
-            self._table.on_silence(source.target, is_silent=is_away)
+            self._ranks.on_silence(source.target, is_silent=is_away)
 
     def _carry_out_commands(self) -> None:
         while True:
@@ -153,8 +129,8 @@ class RedisThread:
         if source.redis_stream is None:
             return
         self._sources[source.redis_stream] = source
-        self._table.on_opened(source)
-        self._table.on_silence(source.target, is_silent=self._is_away)
+        self._ranks.on_opened(source)
+        self._ranks.on_silence(source.target, is_silent=self._is_away)
 
     def _close(self, target: Target) -> None:
         for name in [name for name, source in self._sources.items() if source.target == target]:
@@ -170,9 +146,9 @@ class RedisThread:
         for name in [name for name in self._sources if name not in self._read]:
             self._read[name] = _find_start(client, name)
             target = self._sources[name].target
-            self._ask(target, self._table.on_connection(target, lost=False, stands=True))
+            self._ask(target, self._ranks.on_connection(target, lost=False, stands=True))
         for source in list(self._sources.values()):
-            self._ask(source.target, self._table.on_tick(source.target)[1])
+            self._ask(source.target, self._ranks.on_tick(source.target)[1])
         if not self._read:
             self._ending.wait(_BLOCK_MS / 1e3)
             return
@@ -194,11 +170,11 @@ class RedisThread:
         self._see_lag(name, is_behind=len(messages) == _ENTRIES_A_TURN)
         while messages:
             try:
-                taken, wish = self._table.on_live(source.target, messages)
+                taken, wish = self._ranks.on_live(source.target, messages)
             except Exception:  # noqa: BLE001
                 # One rank's defect must not end the streams of all others.
                 _log.exception("event_stream_failed stream=%s", name)
-                self._table.on_defect(source.target)
+                self._ranks.on_defect(source.target)
                 taken, wish = 1, None
             self._ask(source.target, wish)
             messages = messages[taken:]
@@ -206,7 +182,7 @@ class RedisThread:
     def _see_lag(self, name: str, *, is_behind: bool) -> None:
         """Tell of streams that are behind, and once of those that are not any more."""
         if is_behind or name in self._behind:
-            self._table.on_lag(self._sources[name].target, is_behind=is_behind)
+            self._ranks.on_lag(self._sources[name].target, is_behind=is_behind)
         (self._behind.add if is_behind else self._behind.discard)(name)
 
 

@@ -1,6 +1,6 @@
 """The thread that reads all event sockets.
 
-Opens, polls, reads and closes; what a message means is its ranks' business (`RankTable`), which may wish for a replay
+Opens, polls, reads and closes; what a message means is its ranks' business (`FedRanks`), which may wish for a replay
 or a snapshot. A socket that fails loses its rank's credit, never the thread.
 
 Reads in rounds: of every socket that has something, a share of what a round may take, all at once. What comes faster
@@ -13,12 +13,13 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import zmq
 
 from router.events.link import RankLink, read_messages
 from router.events.rank import Wish
+from router.events.table import FedRanks
 from router.fleet.source import RankSource
 from wire.ids import Target, WorkerId
 
@@ -37,40 +38,12 @@ MESSAGES_A_ROUND = 1_024
 _LEAST_MESSAGES, _MOST_MESSAGES = 16, 256
 
 
-class RankTable(Protocol):
-    """The ranks as their sockets drive them. Every verb takes the lock for itself alone."""
-
-    def on_opened(self, source: RankSource) -> None:
-        """The sockets of a rank are open."""
-
-    def on_frames(self, target: Target, frames: Sequence[bytes], *, is_replay: bool) -> Wish | None:
-        """A message came."""
-
-    def on_live(self, target: Target, messages: Sequence[Sequence[bytes]]) -> tuple[int, Wish | None]:
-        """Live messages came: how many of the first were taken in."""
-
-    def on_lag(self, target: Target, *, is_behind: bool) -> None:
-        """More messages were there than were read, or all were read."""
-
-    def on_connection(self, target: Target, *, lost: bool, stands: bool) -> Wish | None:
-        """The connection was lost, or stands (again)."""
-
-    def on_replay_failed(self, target: Target) -> Wish | None:
-        """A replay could not be asked for."""
-
-    def on_tick(self, target: Target) -> tuple[bool, Wish | None]:
-        """Time passed; whether a replay was given up for it."""
-
-    def on_defect(self, target: Target) -> None:
-        """Reading the rank raised."""
-
-
 class SocketThread:
     """Sockets of all ranks. Start once, stop once; commands may come from any thread."""
 
     def __init__(
         self,
-        table: RankTable,
+        ranks: FedRanks,
         fetch_snapshot: Callable[[Target, int], None],
         *,
         clock: Callable[[], float],
@@ -79,12 +52,12 @@ class SocketThread:
         """Make the thread.
 
         Args:
-            table: Whom to tell.
+            ranks: Whom to tell.
             fetch_snapshot: Fetches a rank's snapshot soon, under a ticket.
             clock: Monotonic time.
             on_reconnect: Called in the thread when a worker's event connection breaks or stands anew.
         """
-        self._table = table
+        self._ranks = ranks
         self._fetch_snapshot = fetch_snapshot
         self._clock = clock
         self._on_reconnect = on_reconnect
@@ -195,7 +168,7 @@ class SocketThread:
         except Exception:  # noqa: BLE001
             # One rank's defect must not end the stream of all others.
             _log.exception("event_stream_failed worker=%s dp_rank=%d", target.worker, target.dp_rank)
-            self._table.on_defect(target)
+            self._ranks.on_defect(target)
 
     def _read(self, target: Target, kind: str) -> None:
         link = self._links[target]
@@ -212,13 +185,13 @@ class SocketThread:
         self._heard.add(target)
         self._see_lag(target, is_behind=len(messages) == self._share)
         while messages:
-            taken, wish = self._table.on_live(target, messages)
+            taken, wish = self._ranks.on_live(target, messages)
             self._ask(target, wish)
             messages = messages[taken:]
 
     def _read_replay(self, target: Target, source: "zmq.Socket[bytes]") -> None:
         for frames in read_messages(source, self._share):
-            wish = self._table.on_frames(target, frames, is_replay=True)
+            wish = self._ranks.on_frames(target, frames, is_replay=True)
             self._ask(target, wish)
             if wish is not None:
                 return
@@ -226,12 +199,12 @@ class SocketThread:
     def _see_lag(self, target: Target, *, is_behind: bool) -> None:
         """Tell of ranks that are behind, and once of those that are not any more."""
         if is_behind or target in self._behind:
-            self._table.on_lag(target, is_behind=is_behind)
+            self._ranks.on_lag(target, is_behind=is_behind)
         (self._behind.add if is_behind else self._behind.discard)(target)
 
     def _read_monitor(self, target: Target, link: RankLink) -> None:
         lost, stands = link.read_news()
-        wish = self._table.on_connection(target, lost=lost, stands=stands)
+        wish = self._ranks.on_connection(target, lost=lost, stands=stands)
         self._on_reconnect(target.worker)
         self._ask(target, wish)
 
@@ -250,7 +223,7 @@ class SocketThread:
                     "event_replay_asked worker=%s dp_rank=%d from_seq=%d", target.worker, target.dp_rank, start_seq
                 )
                 return
-            wish = self._table.on_replay_failed(target)
+            wish = self._ranks.on_replay_failed(target)
 
     def _expire(self) -> None:
         """Give up replays that are overdue, and try again where one, or a socket, was given up long ago."""
@@ -262,7 +235,7 @@ class SocketThread:
             if retry_at_s <= now_s:
                 self._open(source)
         for target, link in list(self._links.items()):
-            is_overdue, wish = self._table.on_tick(target)
+            is_overdue, wish = self._ranks.on_tick(target)
             if is_overdue:
                 _log.warning("event_replay_failed worker=%s dp_rank=%d", target.worker, target.dp_rank)
                 self._forget_replay(link)
@@ -296,7 +269,7 @@ class SocketThread:
                     source.target.worker, source.target.dp_rank, source.endpoint, str(error),
                 )  # fmt: skip
             return
-        self._table.on_opened(source)
+        self._ranks.on_opened(source)
         self._links[source.target] = link
         self._watch(link.events, source.target, "events")
         self._watch(link.monitor, source.target, "monitor")

@@ -18,42 +18,30 @@ class ReuseAges:
     """Pauses after which the tokens of one rank were asked for again."""
 
     def __init__(self) -> None:
-        self._reused = [0.0] * BINS
+        #: How many of them by age (`find_bin`).
+        self.reused = [0.0] * BINS
         #: Requests that left their tokens there.
-        self._stored = 0.0
-        #: What was asked for last since the counts changed, and the answer: a busy rank is asked often, and rarely for
-        #: another age.
-        self._asked: tuple[float, float, float] | None = None
-        self._answer = 0.0
+        self.stored = 0.0
 
     def record_stored(self) -> None:
         """A request left its tokens on the rank."""
-        self._asked = None
-        self._stored += 1.0
-        if self._stored >= HALVE_AT:
-            self._stored /= 2
-            self._reused = [count / 2 for count in self._reused]
+        self.stored += 1.0
+        if self.stored >= HALVE_AT:
+            self.stored /= 2
+            self.reused = [count / 2 for count in self.reused]
 
     def record_reused(self, age_s: float) -> None:
         """Tokens that were so old were asked for again."""
-        self._asked = None
-        self._reused[find_bin(age_s)] += 1.0
+        self.reused[find_bin(age_s)] += 1.0
 
     def find_reuse_ratio(self, age_s: float, *, prior_ratio: float, prior_decay_s: float) -> float:
         """Probability that a token which nobody asked for in `age_s` seconds is asked for again; 0..1.
 
         Of the requests that left tokens, those asked for again sooner are out; of the rest, the share that came later.
         """
-        asked = age_s, prior_ratio, prior_decay_s
-        if asked != self._asked:
-            self._answer = self._find_reuse_ratio(age_s, prior_ratio, prior_decay_s)
-            self._asked = asked
-        return self._answer
-
-    def _find_reuse_ratio(self, age_s: float, prior_ratio: float, prior_decay_s: float) -> float:
         place = find_bin(age_s)
-        sooner, later = sum(self._reused[:place]), sum(self._reused[place:])
-        left = max(self._stored - sooner, later)
+        sooner, later = math.fsum(self.reused[:place]), math.fsum(self.reused[place:])
+        left = max(self.stored - sooner, later)
         believed = prior_ratio * math.exp(-age_s / prior_decay_s)
         return (PRIOR_REQUESTS * believed + later) / (PRIOR_REQUESTS + left)
 

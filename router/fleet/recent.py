@@ -32,43 +32,44 @@ class RecentWork:
     """
 
     def __init__(self, *, memory_s: float) -> None:
-        self._memory_s = memory_s
-        self._work_s = 0.0
-        self._requests = 0.0
-        self._tokens = 0.0
-        self._at_s = -math.inf
+        self.memory_s = memory_s
+        #: Sums as of `at_s`.
+        self.work_s = 0.0
+        self.requests = 0.0
+        self.tokens = 0.0
+        self.at_s = -math.inf
         #: New tokens ever sent there: what it may hold, up to its capacity.
         self.filled_tokens = 0
 
     def record(self, *, work_s: float, new_tokens: int, now_s: float) -> None:
         """Notes one request."""
         kept_ratio = 1.0
-        if now_s > self._at_s:
+        if now_s > self.at_s:
             kept_ratio = self._kept_ratio(now_s)
-            self._at_s = now_s
-        self._work_s = self._work_s * kept_ratio + work_s
-        self._requests = self._requests * kept_ratio + 1.0
-        self._tokens = self._tokens * kept_ratio + new_tokens
+            self.at_s = now_s
+        self.work_s = self.work_s * kept_ratio + work_s
+        self.requests = self.requests * kept_ratio + 1.0
+        self.tokens = self.tokens * kept_ratio + new_tokens
         self.filled_tokens += new_tokens
 
     def share(self, now_s: float) -> RecentShare:
         """What is remembered at a time."""
-        if not self._requests:
+        if not self.requests:
             return _NOTHING
         kept_ratio = self._kept_ratio(now_s)
-        work_s = self._work_s * kept_ratio
+        work_s = self.work_s * kept_ratio
         return RecentShare(
             work_s,
-            min(1.0, work_s / self._memory_s),
-            self._work_s / self._requests,
-            self._tokens * kept_ratio / self._memory_s,
+            min(1.0, work_s / self.memory_s),
+            self.work_s / self.requests,
+            self.tokens * kept_ratio / self.memory_s,
         )
 
     @property
     def request_work_s(self) -> float:
         """Seconds of work in one request, on average of late; 0 while there was none."""
-        return self._work_s / self._requests if self._requests else 0.0
+        return self.work_s / self.requests if self.requests else 0.0
 
     def _kept_ratio(self, now_s: float) -> float:
         """What is left of the sums since they were written."""
-        return math.exp(-max(0.0, now_s - self._at_s) / self._memory_s)
+        return math.exp(-max(0.0, now_s - self.at_s) / self.memory_s)

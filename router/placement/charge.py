@@ -8,7 +8,7 @@ from router.placement.legs import name_leg
 from router.placement.question import Question
 from router.placement.reservation import Reservation
 from router.placement.stimuli import RequestArrived
-from router.policy.base import RankView
+from router.policy.base import Seat
 from wire.ids import SessionId
 
 
@@ -32,7 +32,7 @@ def make_charge(
     conversation: SessionId | None,
     origin: str,
 ) -> Charge:
-    """What an answer takes.
+    """What a selection takes.
 
     Args:
         arrival: The request.
@@ -42,11 +42,11 @@ def make_charge(
         conversation: By which its home is known; None without a session.
         origin: Router that places it.
     """
-    view = selection.view if selection.prefill is None else selection.prefill
-    query, cached_tokens = question.query, view.usable_overlap_tokens
+    seat = selection.seat if selection.prefill is None else selection.prefill
+    query, cached_tokens = question.query, seat.usable_overlap_tokens
     entry = Reservation(
         request_id=arrival.request_id,
-        target=view.target,
+        target=seat.target,
         origin=origin,
         reserved_at_s=question.now_s,
         prompt_tokens=query.prompt_tokens,
@@ -57,17 +57,17 @@ def make_charge(
         max_output_tokens=arrival.max_output_tokens,
         session=conversation,
         assumed_cached_tokens=cached_tokens,
-        starts_at_once=view.open_requests == 0 and not view.options,
-        served_beside=view.served_requests,
-        prefill_ratio=query.prefill_ratio * view.prefill_ratio,
+        starts_at_once=seat.open_requests == 0 and not seat.has_options,
+        served_beside=seat.served_requests,
+        prefill_ratio=query.prefill_ratio * seat.prefill_ratio,
         mark=None if conversation is None else mark_chain(arrival.chain_hashes, arrival.chain_block_tokens),
     )
     if selection.prefill is None:
         return Charge(entry)
-    return _split(entry, selection.view, is_prefilled=arrival.prefilled_by is not None)
+    return _split(entry, selection.seat, is_prefilled=arrival.prefilled_by is not None)
 
 
-def _split(whole: Reservation, decode: RankView, *, is_prefilled: bool) -> Charge:
+def _split(whole: Reservation, decode: Seat, *, is_prefilled: bool) -> Charge:
     """A pair's: the rank that generates computes nothing of the prompt, and receives what it does not hold of it."""
     prompt_tokens, replace = whole.prompt_tokens, msgspec.structs.replace
     entry = replace(

@@ -12,7 +12,7 @@ from router.placement.pricing import Pricing
 from router.placement.question import Question
 from router.placement.standings import Standings
 from router.policy.admission import AdmissionTerm
-from router.policy.base import Choice, PlacementQuery, Policy, RankView
+from router.policy.base import Choice, PlacementQuery, Policy, RankView, Seat
 from router.policy.baselines import LeastLoad
 from router.policy.cache_affinity import CacheAffinity
 from router.policy.native import pricing_available
@@ -27,10 +27,10 @@ class Selection(msgspec.Struct, frozen=True, kw_only=True):
     """What a policy chose."""
 
     choice: Choice
-    #: The rank chosen: of a pair the one that generates.
-    view: RankView
-    #: Of a pair the one that prefills, and the seconds reckoned for the way between them.
-    prefill: RankView | None = None
+    #: On the rank chosen: of a pair the one that generates.
+    seat: Seat
+    #: Of a pair on the one that prefills, and the seconds reckoned for the way between them.
+    prefill: Seat | None = None
     transfer_s: float = 0.0
     #: What went wrong with the policy, in words; None where nothing did.
     failure: str | None = None
@@ -53,6 +53,7 @@ class Chooser:
         self._standings = standings
         self._seed = seed
         self._pricing = make_pricing(policy, standings, seed=seed, is_exhaustive=is_exhaustive)
+        self._step_s = policy.coefficients.prefill_step_s
         self._fallback = LeastLoad(policy.coefficients)
         self._reuse = ReuseTerm(policy.coefficients)
         self._admission = AdmissionTerm(policy.coefficients)
@@ -62,12 +63,13 @@ class Chooser:
         if self._pricing is None:
             return self._ask(question)
         try:
-            choice = self._pricing.choose(question)
+            priced = self._pricing.choose(question)
         except Exception as error:  # noqa: BLE001 - whatever a policy does, the request is placed
             return self._overrule(question.query, self._find_views(question), _describe(error))
-        if choice is None:
+        if priced is None:
             return self._ask(question)
-        return Selection(choice=choice, view=question.view(self._standings, choice.target))
+        choice, seat = priced
+        return Selection(choice=choice, seat=seat or self.sit(question.query, self.view(question, choice.target)))
 
     def _ask(self, question: Question) -> Selection:
         """The policy's choice, shown a view of every rank that may be chosen."""
@@ -80,23 +82,42 @@ class Chooser:
         if view is None:
             failure = f"it chose {choice.target}, which cannot be chosen"[:200]
             return self._overrule(question.query, views, failure)
-        return Selection(choice=choice, view=view)
+        return Selection(choice=choice, seat=self.sit(question.query, view))
 
     def _find_views(self, question: Question) -> list[RankView]:
-        return [question.view(self._standings, target) for target in question.find_eligible()]
+        return [self.view(question, target) for target in question.find_eligible()]
+
+    def view(self, question: Question, target: Target) -> RankView:
+        """A rank as the policy sees it."""
+        return question.view(self._standings, target)
 
     def _overrule(self, query: PlacementQuery, views: Sequence[RankView], failure: str) -> Selection:
         choice = self._fallback.choose(query, views, self._seed)
         reason = f"policy {self.policy.name} failed ({failure}) and was overruled; {choice.reason}"
         view = next(each for each in views if each.target == choice.target)
-        return Selection(choice=msgspec.structs.replace(choice, reason=reason), view=view, failure=failure)
+        seat = self.sit(query, view)
+        return Selection(choice=msgspec.structs.replace(choice, reason=reason), seat=seat, failure=failure)
 
-    def foretell(self, query: PlacementQuery, view: RankView) -> Forecast:
-        """What the request will take on a rank."""
-        step_s = query.prefill_ratio * view.prefill_ratio * self.policy.coefficients.prefill_step_s
-        work_s = _bound_s(step_s + self._reuse.cost_s(query, view))
-        ahead_s = view.own_wait_s + view.foreign_wait_s + self._admission.cost_s(query, view)
-        return Forecast(work_s, _bound_s(ahead_s) + work_s)
+    def sit(self, query: PlacementQuery, view: RankView) -> Seat:
+        """What a request meets on a rank."""
+        return Seat(
+            view.target,
+            view.overlap_tokens,
+            view.predicted_overlap_tokens,
+            view.open_requests,
+            view.served_requests,
+            view.prefill_ratio,
+            view.own_wait_s + view.foreign_wait_s,
+            self._reuse.cost_s(query, view),
+            self._admission.cost_s(query, view),
+            bool(view.options),
+        )
+
+    def foretell(self, query: PlacementQuery, seat: Seat) -> Forecast:
+        """What the request will take there."""
+        step_s = query.prefill_ratio * seat.prefill_ratio * self._step_s
+        work_s = _bound_s(step_s + seat.reuse_s)
+        return Forecast(work_s, _bound_s(seat.wait_s + seat.admission_s) + work_s)
 
 
 def make_pricing(policy: Policy, standings: Standings, *, seed: int, is_exhaustive: bool) -> Pricing | None:

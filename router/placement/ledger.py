@@ -145,7 +145,7 @@ def _expect(entry: Reservation, outputs: OutputLengths) -> None:
     )
 
 
-class _Word(msgspec.Struct, frozen=True):
+class Word(msgspec.Struct, frozen=True):
     """What another router last told, and when that came."""
 
     told_at_s: float
@@ -159,9 +159,11 @@ class Ledger:
         #: Lengths of answers, by which what is still to come is reckoned.
         self.outputs = OutputLengths() if outputs is None else outputs
         self._fence = Fence()
-        self._words: dict[str, _Word] = {}
+        #: What other routers told last; read by others, written here only, as are the accounts.
+        self.words: dict[str, Word] = {}
         self._open: dict[RequestId, Reservation] = {}
-        self._accounts: dict[Target, RankAccount] = {}
+        #: Of the ranks that have something open.
+        self.accounts: dict[Target, RankAccount] = {}
         #: Reservations ever made.
         self.reserved_total = 0
         #: Reservations ever released; the difference is what is open.
@@ -179,15 +181,15 @@ class Ledger:
 
     def totals(self, target: Target, now_s: float) -> RankTotals:
         """What is open on a rank at a time, by this router and by those that told theirs."""
-        account = self._accounts.get(target)
+        account = self.accounts.get(target)
         own = _NOTHING if account is None else account.totals(now_s)
-        return _add_words(own, target, self._words.values(), now_s) if self._words else own
+        return _add_words(own, target, self.words.values(), now_s) if self.words else own
 
     def find_decoding(self, target: Target) -> tuple[int, int]:
         """Of these, the requests that generate on a rank, and the tokens they attend to."""
-        account = self._accounts.get(target)
+        account = self.accounts.get(target)
         requests, context_tokens = (0, 0) if account is None else (len(account.decoding), account.context_tokens)
-        for word in self._words.values():
+        for word in self.words.values():
             partial = word.ranks.get(target)
             if partial is not None:
                 requests += partial.decoding_requests
@@ -196,25 +198,14 @@ class Ledger:
 
     def find_busy(self, requests: int) -> frozenset[Target]:
         """Ranks that have so many open requests of this router, or more. Cost: one look at each rank that has any."""
-        accounts = self._accounts.items()
+        accounts = self.accounts.items()
         return frozenset(target for target, each in accounts if len(each.prefilling) + len(each.decoding) >= requests)
 
     def waiting_s(self, target: Target, now_s: float) -> float:
         """Of these, the seconds of prefill ahead."""
-        account = self._accounts.get(target)
+        account = self.accounts.get(target)
         own_s = 0.0 if account is None else account.waiting_s(now_s)
-        return _add_waits_s(own_s, target, self._words.values(), now_s) if self._words else own_s
-
-    def find_wait(self, target: Target) -> tuple[tuple[float, ...], tuple[tuple[float, float], ...]]:
-        """What `waiting_s` follows from at any time, as in `router.policy.native.Wait`: `own` and `told`."""
-        account = self._accounts.get(target)
-        own: tuple[float, ...] = ()
-        if account is not None and account.prefilling:
-            own = account.settled_at_s, account.remaining_s, account.floor_s
-        if not self._words:
-            return own, ()
-        partials = [(word.ranks.get(target), word.told_at_s) for word in self._words.values()]
-        return own, tuple([(told.waiting_s, at_s) for told, at_s in partials if told is not None])
+        return _add_waits_s(own_s, target, self.words.values(), now_s) if self.words else own_s
 
     def accept(self, partial: LedgerPartial, now_s: float) -> frozenset[Target] | None:
         """What another router has placed replaces what it told before; None where the word is old.
@@ -224,24 +215,24 @@ class Ledger:
         """
         if not self._fence.admit(partial.origin, partial.stamp):
             return None
-        before = self._words.pop(partial.origin, None)
+        before = self.words.pop(partial.origin, None)
         if partial.ranks:
-            self._words[partial.origin] = _Word(now_s, {rank.target: rank for rank in partial.ranks})
+            self.words[partial.origin] = Word(now_s, {rank.target: rank for rank in partial.ranks})
         changed = frozenset(rank.target for rank in partial.ranks)
         return changed if before is None else changed | before.ranks.keys()
 
     def expire(self, now_s: float) -> frozenset[Target]:
         """Forgets routers that fell silent; returns the ranks they had something on."""
-        silent = [origin for origin, word in self._words.items() if now_s - word.told_at_s > PARTIAL_TTL_S]
-        return frozenset(target for origin in silent for target in self._words.pop(origin).ranks)
+        silent = [origin for origin, word in self.words.items() if now_s - word.told_at_s > PARTIAL_TTL_S]
+        return frozenset(target for origin in silent for target in self.words.pop(origin).ranks)
 
     def reserve(self, reservation: Reservation) -> bool:
         """Charges a request to its rank; False, and nothing done, when it is charged already."""
         if reservation.request_id in self._open:
             return False
-        account = self._accounts.get(reservation.target)
+        account = self.accounts.get(reservation.target)
         if account is None:
-            account = self._accounts[reservation.target] = RankAccount()
+            account = self.accounts[reservation.target] = RankAccount()
         account.settle(reservation.reserved_at_s)
         self._open[reservation.request_id] = reservation
         _expect(reservation, self.outputs)
@@ -254,7 +245,7 @@ class Ledger:
         reservation = self._open.get(request_id)
         if reservation is None or reservation.phase is Phase.DECODE:
             return False
-        account = self._accounts[reservation.target]
+        account = self.accounts[reservation.target]
         account.settle(now_s)
         account.remove_prefill(reservation)
         reservation.phase = Phase.DECODE
@@ -266,7 +257,7 @@ class Ledger:
         """Output so far; fewer than before changes nothing. None when the request is gone."""
         reservation = self._open.get(request_id)
         if reservation is not None and output_tokens > reservation.output_tokens:
-            self._accounts[reservation.target].record_output(reservation, output_tokens, self.outputs)
+            self.accounts[reservation.target].record_output(reservation, output_tokens, self.outputs)
         return reservation
 
     def release(self, request_id: RequestId, now_s: float) -> Reservation | None:
@@ -274,7 +265,7 @@ class Ledger:
         reservation = self._open.pop(request_id, None)
         if reservation is None:
             return None
-        account = self._accounts[reservation.target]
+        account = self.accounts[reservation.target]
         if reservation.phase is Phase.PREFILL:
             account.settle(now_s)
             account.remove_prefill(reservation)
@@ -282,7 +273,7 @@ class Ledger:
             # Nothing ahead of the rank changes: its seconds go on from where they were counted last.
             account.remove_decode(reservation)
         if not account.prefilling and not account.decoding:
-            del self._accounts[reservation.target]
+            del self.accounts[reservation.target]
         self.released_total += 1
         return reservation
 
@@ -298,10 +289,10 @@ class Ledger:
 
     def check_invariants(self) -> None:
         """Raises AssertionError unless sums, phases and counters agree."""
-        check_ledger(self._open, self._accounts, open_total=self.reserved_total - self.released_total)
+        check_ledger(self._open, self.accounts, open_total=self.reserved_total - self.released_total)
 
 
-def _add_words(own: RankTotals, target: Target, words: Iterable[_Word], now_s: float) -> RankTotals:
+def _add_words(own: RankTotals, target: Target, words: Iterable[Word], now_s: float) -> RankTotals:
     """Sums with those of other routers."""
     sums = {name: getattr(own, name) for name in RankTotals.__struct_fields__}
     for word in words:
@@ -312,7 +303,7 @@ def _add_words(own: RankTotals, target: Target, words: Iterable[_Word], now_s: f
     return RankTotals(**sums)
 
 
-def _add_waits_s(own_s: float, target: Target, words: Iterable[_Word], now_s: float) -> float:
+def _add_waits_s(own_s: float, target: Target, words: Iterable[Word], now_s: float) -> float:
     """Seconds of prefill ahead with those of other routers, whose prefills went on since they told of them."""
     for word in words:
         partial = word.ranks.get(target)

@@ -50,7 +50,7 @@ class LiveShare(msgspec.Struct, frozen=True):
     paused: PausedSessions = NO_SESSIONS
 
 
-class _Sums(msgspec.Struct):
+class LiveSums(msgspec.Struct):
     """The sessions of one rank; written by `LiveSessions` only, and kept while there are any."""
 
     tokens: int = 0
@@ -59,7 +59,7 @@ class _Sums(msgspec.Struct):
     paused_tokens: int = 0
 
 
-_NOTHING = _Sums()
+_NOTHING = LiveSums()
 
 
 class LiveSessions:
@@ -67,7 +67,8 @@ class LiveSessions:
 
     def __init__(self, *, idle_s: float, max_sessions: int) -> None:
         self._sessions: OrderedDict[SessionId, LiveSession] = OrderedDict()
-        self._sums: dict[Target, _Sums] = {}
+        #: By rank; read by others, written here only.
+        self.sums: dict[Target, LiveSums] = {}
         self._returns = PRIOR_RETURNS
         self._paused_s = PRIOR_RETURNS * PRIOR_PAUSE_S
         #: Longest pause of a live session; may be changed.
@@ -85,7 +86,7 @@ class LiveSessions:
 
     def share(self, target: Target) -> LiveShare:
         """What lives on a rank."""
-        sums = self._sums.get(target, _NOTHING)
+        sums = self.sums.get(target, _NOTHING)
         paused = PausedSessions(sums.paused, sums.paused_tokens) if sums.paused else NO_SESSIONS
         return LiveShare(sums.tokens, sums.sessions, paused)
 
@@ -121,7 +122,7 @@ class LiveSessions:
         live = self._sessions.get(session)
         if live is not None and live.placed_by == request_id and not live.is_paused:
             live.is_paused = True
-            sums = self._sums[live.target]
+            sums = self.sums[live.target]
             sums.paused += 1
             sums.paused_tokens += live.tokens
             self.touched.add(live.target)
@@ -165,35 +166,35 @@ class LiveSessions:
 
     def _join(self, live: LiveSession) -> None:
         """Counts a session that does not pause on its rank."""
-        sums = self._sums.get(live.target)
+        sums = self.sums.get(live.target)
         if sums is None:
-            sums = self._sums[live.target] = _Sums()
+            sums = self.sums[live.target] = LiveSums()
         sums.sessions += 1
         sums.tokens += live.tokens
         self.touched.add(live.target)
 
     def _leave(self, live: LiveSession) -> None:
         """Takes a session off the counts of its rank."""
-        sums = self._sums[live.target]
+        sums = self.sums[live.target]
         sums.sessions -= 1
         sums.tokens -= live.tokens
         if live.is_paused:
             sums.paused -= 1
             sums.paused_tokens -= live.tokens
         if not sums.sessions:
-            del self._sums[live.target]
+            del self.sums[live.target]
         self.touched.add(live.target)
 
     def check_invariants(self) -> None:
         """Raises AssertionError when the sums differ from the sessions, or there are too many."""
-        counted: dict[Target, _Sums] = {}
+        counted: dict[Target, LiveSums] = {}
         for live in self._sessions.values():
-            sums = counted.setdefault(live.target, _Sums())
+            sums = counted.setdefault(live.target, LiveSums())
             sums.sessions += 1
             sums.tokens += live.tokens
             sums.paused += live.is_paused
             sums.paused_tokens += live.is_paused * live.tokens
-        if counted != self._sums:
-            raise AssertionError(f"live sessions {self._sums}, counted {counted}")
+        if counted != self.sums:
+            raise AssertionError(f"live sessions {self.sums}, counted {counted}")
         if len(self._sessions) > self._max_sessions:
             raise AssertionError(f"{len(self._sessions)} live sessions, {self._max_sessions} allowed")

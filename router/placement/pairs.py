@@ -50,7 +50,7 @@ class JointChooser:
         self.whole = whole
         self.policy = whole.policy
         self._seed = seed
-        self._pairs = _make_pairs(whole.policy, standings, fleet, seed=seed, is_exhaustive=is_exhaustive)
+        self._pairs = _make_pairs(whole, standings, fleet, seed=seed, is_exhaustive=is_exhaustive)
 
     def select(self, question: Question, candidates: Candidates) -> Selection:
         """The choice; never raises, there is at least one rank or pair."""
@@ -72,7 +72,7 @@ class JointChooser:
     def foretell(self, query: PlacementQuery, selection: Selection) -> Forecast:
         """What the request will take where it goes."""
         if selection.prefill is None:
-            return self.whole.foretell(query, selection.view)
+            return self.whole.foretell(query, selection.seat)
         forecast = self.whole.foretell(query, selection.prefill)
         return Forecast(forecast.work_s, forecast.ttft_s + selection.transfer_s)
 
@@ -81,10 +81,17 @@ class _PairChooser:
     """Pairs by their cost in seconds."""
 
     def __init__(
-        self, policy: CacheAffinity, standings: Standings, fleet: Fleet, *, seed: int, is_exhaustive: bool
+        self,
+        whole: Chooser,
+        policy: CacheAffinity,
+        standings: Standings,
+        fleet: Fleet,
+        *,
+        seed: int,
+        is_exhaustive: bool,
     ) -> None:
         self._policy = PairPolicy(policy.weights, policy.coefficients)
-        self._standings = standings
+        self._whole = whole
         self._find_link = _link_by_zone(fleet, policy.coefficients.cross_zone_factor)
         self._seed = seed
         self._prefills, self._decodes = (
@@ -97,10 +104,12 @@ class _PairChooser:
         prefills = self._find_views(self._prefills, question, legs.prefills)
         decodes = self._find_views(self._decodes, question, legs.decodes)
         chosen = self._policy.choose(question.query, prefills, decodes, self._seed, find_link=self._find_link)
+        decode = next(view for view in decodes if view.target == chosen.decode)
+        prefill = next(view for view in prefills if view.target == chosen.prefill)
         return Selection(
             choice=_to_choice(chosen, prefills, question.query),
-            view=next(view for view in decodes if view.target == chosen.decode),
-            prefill=next(view for view in prefills if view.target == chosen.prefill),
+            seat=self._whole.sit(question.query, decode),
+            prefill=self._whole.sit(question.query, prefill),
             transfer_s=_find_pair(chosen).terms[self._policy.transfer_name],
         )
 
@@ -109,16 +118,16 @@ class _PairChooser:
         for pool in pools:
             leg = msgspec.structs.replace(question, pools=(pool,))
             few = None if pricing is None else _find_few(pricing, leg)
-            views += [leg.view(self._standings, target) for target in few or leg.find_eligible()]
+            views += [self._whole.view(leg, target) for target in few or leg.find_eligible()]
         return views
 
 
 def _find_few(pricing: Pricing, leg: Question) -> dict[Target, None] | None:
     """Ranks that cost least by themselves, and those whose share of the prompt need not travel; None stands for all."""
-    choice = None if leg.eligible_count <= FEW_RANKS else pricing.price(leg)
-    if choice is None:
+    priced = None if leg.eligible_count <= FEW_RANKS else pricing.price(leg)
+    if priced is None:
         return None
-    return dict.fromkeys((*choice.costs.targets, *filter(leg.allows, leg.find_holders())))
+    return dict.fromkeys((*priced[0].costs.targets, *filter(leg.allows, leg.find_holders())))
 
 
 class _LegChooser:
@@ -134,20 +143,21 @@ class _LegChooser:
         """What the policy chooses for either leg."""
         prefill = self._prefill.select(msgspec.structs.replace(question, pools=legs.prefills))
         decode = self._decode.select(msgspec.structs.replace(question, pools=legs.decodes))
-        words = f"prefill on {prefill.view.target}, decode on {decode.view.target}: each leg's own choice"
+        words = f"prefill on {prefill.seat.target}, decode on {decode.seat.target}: each leg's own choice"
         return Selection(
             choice=msgspec.structs.replace(decode.choice, reason=words),
-            view=decode.view,
-            prefill=prefill.view,
+            seat=decode.seat,
+            prefill=prefill.seat,
             failure=prefill.failure or decode.failure,
         )
 
 
 def _make_pairs(
-    policy: Policy, standings: Standings, fleet: Fleet, *, seed: int, is_exhaustive: bool
+    whole: Chooser, standings: Standings, fleet: Fleet, *, seed: int, is_exhaustive: bool
 ) -> _PairChooser | _LegChooser:
+    policy = whole.policy
     if isinstance(policy, CacheAffinity):
-        return _PairChooser(policy, standings, fleet, seed=seed, is_exhaustive=is_exhaustive)
+        return _PairChooser(whole, policy, standings, fleet, seed=seed, is_exhaustive=is_exhaustive)
     return _LegChooser(policy, standings, seed=seed)
 
 

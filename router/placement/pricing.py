@@ -9,9 +9,8 @@ from collections.abc import Sequence
 
 from router.placement.question import Question
 from router.placement.standings import Standings
-from router.policy.base import Choice
 from router.policy.cache_affinity import CacheAffinity
-from router.policy.native import FEW_RANKS, Held, NativePricer, RankTable
+from router.policy.native import FEW_RANKS, Held, NativePricer, Priced, RankTable
 from wire.ids import Target
 
 
@@ -23,15 +22,18 @@ class Pricing:
         self._standings = standings
         self._pricer = NativePricer(policy, seed=seed)
 
-    def choose(self, question: Question) -> Choice | None:
+    def choose(self, question: Question) -> Priced | None:
         """What the policy would choose of all ranks; None where it has to be asked."""
-        choice = self._stay(question) if question.eligible_count > FEW_RANKS else None
-        return self.price(question) if choice is None else choice
+        stays = self._stay(question) if question.eligible_count > FEW_RANKS else None
+        if stays is None:
+            return self.price(question)
+        for pool in question.pools:
+            self._standings.write_some(pool)
+        return stays
 
-    def price(self, question: Question) -> Choice | None:
+    def price(self, question: Question) -> Priced | None:
         """The same, every rank priced."""
-        tables = self._find_tables(question)
-        self._standings.renew_all()
+        tables = [self._standings.write_all(pool) for pool in question.pools]
         return self._pricer.choose(
             question.query,
             tables,
@@ -42,13 +44,12 @@ class Pricing:
             options=question.options,
         )
 
-    def _stay(self, question: Question) -> Choice | None:
+    def _stay(self, question: Question) -> Priced | None:
         """The home, where no other rank can cost as little."""
         home = question.query.home
         if home is None or question.options:
             return None
-        tables = self._find_tables(question)
-        self._standings.renew(home)
+        tables = [self._standings.write(pool, home) for pool in question.pools]
         expected = {**question.expected.find_most(2), home: question.expected.find(home)}
         return self._pricer.choose_home(
             question.query,
@@ -57,9 +58,6 @@ class Pricing:
             now_s=question.now_s,
             least_prefill_ratio=self._standings.least_prefill_ratio,
         )
-
-    def _find_tables(self, question: Question) -> list[RankTable]:
-        return [self._standings.find_table(pool) for pool in question.pools]
 
     def _price_in_python(self, question: Question, tables: Sequence[RankTable]) -> dict[Target, list[float]]:
         apart = [*question.options]

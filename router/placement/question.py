@@ -163,14 +163,10 @@ class Inquiry:
         holders = [target for target, tokens in arrival.overlaps.items() if tokens >= hot[0]]
         if not 0 < len(holders) < max_copies:
             return None
-        waits_s = self._find_waits_s(holders)
+        waits_s = [wait_s for wait_s in map(self._standings.find_wait_s, holders) if wait_s is not None]
         if not waits_s:
             return None
         return HotHead(tokens=hot[0], requests_per_s=hot[1], copies=len(holders), least_wait_s=min(waits_s))
-
-    def _find_waits_s(self, targets: Sequence[Target]) -> list[float]:
-        views = [self._standings.view(target) for target in targets if self._standings.knows(target)]
-        return [view.own_wait_s + view.foreign_wait_s for view in views]
 
 
 def expected_output_tokens(max_output_tokens: int | None, outputs: OutputLengths) -> int:

@@ -54,7 +54,7 @@ class Shadow:
         other = self._chooser.select(question)
         excess_s = None
         if isinstance(acting, CacheAffinity):
-            excess_s = _find_excess_s(acting, question, selection, other)
+            excess_s = self._find_excess_s(acting, question, selection, other)
         target = other.choice.target
         if other.failure is None:
             self._audit.record_shadow(agrees=target == selection.choice.target, excess_s=excess_s)
@@ -62,9 +62,12 @@ class Shadow:
             self._audit.shadow.failed += 1
         return Opinion(policy=self._chooser.policy.name, target=target, excess_s=excess_s)
 
-
-def _find_excess_s(acting: CacheAffinity, question: Question, selection: Selection, other: Selection) -> float | None:
-    try:
-        return acting.total_s(question.query, other.view) - acting.total_s(question.query, selection.view)
-    except (ArithmeticError, ValueError):
-        return None
+    def _find_excess_s(
+        self, acting: CacheAffinity, question: Question, selection: Selection, other: Selection
+    ) -> float | None:
+        views = [self._chooser.view(question, each.choice.target) for each in (selection, other)]
+        try:
+            acted_s, other_s = (acting.total_s(question.query, view) for view in views)
+        except (ArithmeticError, ValueError):
+            return None
+        return other_s - acted_s

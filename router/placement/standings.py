@@ -1,12 +1,15 @@
 """How every rank stands, brought up to date only where something happened; and the pools that requests choose from.
 
-A pool is the ranks that serve the same models and take requests. Whoever changes what a rank's view shows says so by
-`touch`; its view is built anew when the next request arrives. Memories fade without an event, so views are also renewed
-for their age, a few at each decision.
+A pool is the ranks that serve the same models and take requests; a table keeps them in numbers, for policies that are
+compiled. Whoever changes how a rank stands says so by `touch`: its row is written anew by the next decision that looks
+at it, its view when someone asks for one. Every decision writes some of the rows that changed, so that one which looks
+at all of them finds few left to write. Memories fade without an event, so ranks are also taken as changed for their
+age, a few at each decision.
 """
 
 from collections import deque
 from collections.abc import Iterable
+from itertools import islice
 from typing import NamedTuple
 
 from router.config.policy import Coefficients
@@ -25,16 +28,19 @@ from router.placement.views import (
     build_view,
     complete,
     find_foreign_load,
-    find_foreign_wait,
 )
 from router.policy.base import RankView
-from router.policy.native import RankTable, Wait
+from router.policy.native import RankTable
 from wire.ids import Target
 
-#: A view is not used for longer than this without being built anew.
+#: No rank is seen for longer than this as it stood at its last change.
 VIEW_TTL_S = 5.0
-#: Views renewed for their age at one decision.
+#: Ranks taken as changed for their age at one decision.
 MAX_AGED = 32
+#: Rows of a pool that may wait to be written: what a decision that looks at all of them has to do first at most.
+MAX_UNWRITTEN = 512
+#: Rows beyond that which a decision writes though it does not look at them: more than change between two, as a rule.
+MAX_WRITTEN = 64
 
 
 class LegKey(NamedTuple):
@@ -54,10 +60,33 @@ class Pool:
         self.targets: dict[Target, None] = {}
         #: The same in numbers, once someone asked for them; made anew when one comes or goes.
         self.table: RankTable | None = None
+        #: Those that changed since their row was written, the longest ago first; none without a table.
+        self.changed: dict[Target, _Standing] = {}
+
+    def drop_table(self) -> None:
+        """It is made anew when someone asks for it."""
+        self.table = None
+        self.changed.clear()
+
+
+class _Standing:
+    """One rank of the fleet: since when it stands so, and what was made of that."""
+
+    __slots__ = ("pool", "rank", "target", "touched_s", "view")
+
+    def __init__(self, rank: Rank, now_s: float) -> None:
+        self.target = rank.facts.target
+        self.rank = rank
+        #: Where it belongs while it takes requests.
+        self.pool: Pool | None = None
+        #: Time of the last change: a view is of that time, whenever it is built.
+        self.touched_s = now_s
+        #: None until someone asks for it.
+        self.view: RankView | None = None
 
 
 class Standings:
-    """Views of all ranks."""
+    """How all ranks stand."""
 
     def __init__(
         self, *, fleet: Fleet, ledger: Ledger, live: LiveSessions, paces: WorkerPaces, costs: Coefficients
@@ -67,15 +96,11 @@ class Standings:
         self._live = live
         self._paces = paces
         self._costs = costs
-        self._views: dict[Target, RankView] = {}
-        #: Ranks whose view is to be built anew, with the time of the last change: a view is of that time, whenever it
-        #: is built.
-        self._dirty: dict[Target, float] = {}
-        #: Every rank with a view stands here once, and those that left until their turn comes.
+        self._standings: dict[Target, _Standing] = {}
+        #: Every rank stands here once, and those that left until their turn comes.
         self._aging: deque[tuple[float, Target]] = deque()
         self._listed: set[Target] = set()
         self._reports: deque[tuple[float, Target]] = deque()
-        self._pool_of: dict[Target, Pool] = {}
         self._now_s = 0.0
         #: By the models that their ranks serve: ranks that do all of a request.
         self.pools: dict[tuple[str, ...], Pool] = {}
@@ -84,7 +109,13 @@ class Standings:
 
     def touch(self, target: Target) -> None:
         """Something about a rank changed."""
-        self._dirty[target] = self._now_s
+        standing = self._standings.get(target)
+        if standing is not None:
+            standing.touched_s = self._now_s
+            standing.view = None
+            pool = standing.pool
+            if pool is not None and pool.table is not None:
+                pool.changed[target] = standing
 
     def set_time(self, now_s: float) -> None:
         """Time goes on; what is touched from now on is touched then."""
@@ -96,34 +127,39 @@ class Standings:
         self._reports.append((now_s + REPORT_TTL_S, target))
 
     def change_policy(self, costs: Coefficients) -> None:
-        """Other coefficients: every view is made anew."""
+        """Other coefficients: everything is made anew."""
         self._costs = costs
-        self._dirty.update(dict.fromkeys(self._views, self._now_s))
+        for pool in self._all_pools():
+            pool.drop_table()
+        for target in self._standings:
+            self.touch(target)
 
     def change_fleet(self, vanished: Iterable[Target]) -> None:
         """Facts of any rank may have changed."""
         for target in vanished:
-            self._views.pop(target, None)
-            self._leave(target)
+            standing = self._standings.pop(target, None)
+            if standing is not None:
+                self._leave(standing)
         for rank in self._fleet.ranks():
             self._join(rank)
             self.touch(rank.facts.target)
 
     def _join(self, rank: Rank) -> None:
         target = rank.facts.target
-        before = self._pool_of.get(target)
+        standing = self._standings.get(target)
+        if standing is None:
+            standing = self._standings[target] = _Standing(rank, self._now_s)
         accepts = rank.facts.accepts_requests()
-        if accepts and before is not None and self._find_pool(rank.facts) is before:
+        if accepts and standing.pool is not None and self._find_pool(rank.facts) is standing.pool:
             return
         if target not in self._listed:
             self._listed.add(target)
             self._aging.append((self._now_s + VIEW_TTL_S, target))
-        self._leave(target)
+        self._leave(standing)
         if accepts:
-            pool = self._find_pool(rank.facts)
-            pool.targets[target] = None
-            pool.table = None
-            self._pool_of[target] = pool
+            standing.pool = self._find_pool(rank.facts)
+            standing.pool.targets[target] = None
+            standing.pool.drop_table()
 
     def _find_pool(self, facts: RankFacts) -> Pool:
         """Where a rank belongs."""
@@ -134,23 +170,23 @@ class Standings:
     def _all_pools(self) -> tuple[Pool, ...]:
         return (*self.pools.values(), *self.leg_pools.values())
 
-    def _leave(self, target: Target) -> None:
-        pool = self._pool_of.pop(target, None)
+    def _leave(self, standing: _Standing) -> None:
+        pool, standing.pool = standing.pool, None
         if pool is not None:
-            del pool.targets[target]
-            pool.table = None
+            del pool.targets[standing.target]
+            pool.drop_table()
             if not pool.targets:
                 self.pools = {models: kept for models, kept in self.pools.items() if kept is not pool}
                 self.leg_pools = {key: kept for key, kept in self.leg_pools.items() if kept is not pool}
 
     def refresh(self, now_s: float) -> None:
-        """Notes which views changed by now, and some of those that are old; they are built when they are looked at."""
+        """Notes which ranks changed by now, and some that did not for long."""
         self._now_s = now_s
         for target in self._live.touched:
-            self._dirty[target] = now_s
+            self.touch(target)
         self._live.touched.clear()
         while self._reports and self._reports[0][0] < now_s:
-            self._dirty[self._reports.popleft()[1]] = now_s
+            self.touch(self._reports.popleft()[1])
         for _ in range(min(MAX_AGED, len(self._aging))):
             if self._aging[0][0] > now_s:
                 break
@@ -158,36 +194,32 @@ class Standings:
             if self._fleet.find(target) is None:
                 self._listed.discard(target)
                 continue
-            self._dirty[target] = now_s
+            self.touch(target)
             self._aging.append((now_s + VIEW_TTL_S, target))
 
-    def renew_all(self) -> None:
-        """Builds the views of all ranks that changed."""
-        for target in list(self._dirty):
-            self._renew(target)
+    def write_all(self, pool: Pool) -> RankTable:
+        """The ranks of a pool in numbers, all as they stand."""
+        return self._write(pool, list(pool.changed))
 
-    def renew(self, target: Target) -> None:
-        """Builds the view of one rank, if it changed."""
-        if target in self._dirty:
-            self._renew(target)
+    def write_some(self, pool: Pool) -> None:
+        """Brings some rows up to date where too many wait for the next decision that looks at all of them."""
+        excess = len(pool.changed) - MAX_UNWRITTEN
+        if excess > 0:
+            self._write(pool, list(islice(pool.changed, min(excess, MAX_WRITTEN))))
 
-    def _renew(self, target: Target) -> None:
-        touched_s = self._dirty.pop(target)
-        rank = self._fleet.find(target)
-        if rank is None:
-            return
-        self._views[target] = build_view(
-            rank,
-            own=self._ledger.totals(target, touched_s),
-            foreign=self._find_foreign(rank),
-            live=self._live.share(target),
-            ratios=self._paces.find(target.worker),
-            costs=self._costs,
-            now_s=touched_s,
-        )
-        pool = self._pool_of.get(target)
-        if pool is not None and pool.table is not None:
-            self._write(pool.table, rank)
+    def write(self, pool: Pool, target: Target) -> RankTable:
+        """The ranks of a pool in numbers, one of them as it stands."""
+        return self._write(pool, [target] if target in pool.changed else [])
+
+    def _write(self, pool: Pool, changed: list[Target]) -> RankTable:
+        if pool.table is None:
+            pool.table, changed = RankTable(pool.targets, self._costs), list(pool.targets)
+        if changed:
+            standings = [self._standings[target] for target in changed]
+            pool.table.write(standings, self._ledger, self._live, self._paces, self._now_s)
+            for target in changed:
+                pool.changed.pop(target, None)
+        return pool.table
 
     def _find_foreign(self, rank: Rank) -> ForeignLoad:
         return find_foreign_load(rank.report, now_s=self._now_s, request_tokens=self._costs.foreign_request_tokens)
@@ -197,26 +229,33 @@ class Standings:
         return self._fleet.find(target) is not None
 
     def view(self, target: Target, overlap: Overlap = NO_OVERLAP, options: tuple[ReuseOption, ...] = ()) -> RankView:
-        """A rank as it stands at the last `refresh`, with what lies there of one prompt."""
-        self.renew(target)
-        rank = self._fleet.find(target)
-        foreign_s = 0.0 if rank is None or rank.report is None else self._find_foreign(rank).wait_s
+        """A rank as it stands now, with what lies there of one prompt."""
+        standing = self._standings[target]
+        if standing.view is None:
+            standing.view = self._build_view(standing)
+        foreign_s = 0.0 if standing.rank.report is None else self._find_foreign(standing.rank).wait_s
         own_s = self._ledger.waiting_s(target, self._now_s)
-        return complete(self._views[target], overlap, own_wait_s=own_s, foreign_wait_s=foreign_s, options=options)
+        return complete(standing.view, overlap, own_wait_s=own_s, foreign_wait_s=foreign_s, options=options)
 
-    def find_table(self, pool: Pool) -> RankTable:
-        """The ranks of a pool in numbers, each as of its last renewal."""
-        if pool.table is None:
-            self.renew_all()
-            pool.table = RankTable(pool.targets)
-            for rank in filter(None, map(self._fleet.find, pool.targets)):
-                self._write(pool.table, rank)
-        return pool.table
+    def _build_view(self, standing: _Standing) -> RankView:
+        rank, touched_s = standing.rank, standing.touched_s
+        target = rank.facts.target
+        return build_view(
+            rank,
+            own=self._ledger.totals(target, touched_s),
+            foreign=self._find_foreign(rank),
+            live=self._live.share(target),
+            ratios=self._paces.find(target.worker),
+            costs=self._costs,
+            now_s=touched_s,
+        )
 
-    def _write(self, table: RankTable, rank: Rank) -> None:
-        own, told = self._ledger.find_wait(rank.facts.target)
-        foreign = find_foreign_wait(rank.report, self._costs.foreign_request_tokens)
-        table.put(self._views[rank.facts.target], Wait(own, told, foreign))
+    def find_wait_s(self, target: Target) -> float | None:
+        """Seconds of work ahead on a rank; None where it is not of the fleet."""
+        standing = self._standings.get(target)
+        if standing is None:
+            return None
+        return self._ledger.waiting_s(target, self._now_s) + self._find_foreign(standing.rank).wait_s
 
     @property
     def least_prefill_ratio(self) -> float:
@@ -227,8 +266,9 @@ class Standings:
         """Raises AssertionError when pools, their tables and the fleet disagree."""
         accepting = sorted(rank.facts.target for rank in self._fleet.ranks() if rank.facts.accepts_requests())
         pooled = sorted(target for pool in self._all_pools() for target in pool.targets)
-        if accepting != pooled or accepting != sorted(self._pool_of):
-            raise AssertionError(f"accepting {accepting}, in pools {pooled}")
+        known = sorted(target for target, standing in self._standings.items() if standing.pool is not None)
+        if accepting != pooled or accepting != known:
+            raise AssertionError(f"accepting {accepting}, in pools {pooled}, known to be {known}")
         for pool in self._all_pools():
             if pool.table is not None and pool.table.targets() != list(pool.targets):
                 raise AssertionError(f"in the pool {list(pool.targets)}, in its table {pool.table.targets()}")

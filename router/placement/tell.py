@@ -23,8 +23,8 @@ def tell_choice(
 ) -> Decision:
     """The decision for a request that was placed; `home` is its session's, whether it counts or not."""
     arrival = eligible.arrival
-    query, choice, view = question.query, selection.choice, selection.view
-    reused = view if selection.prefill is None else selection.prefill
+    query, choice = question.query, selection.choice
+    reused = selection.seat if selection.prefill is None else selection.prefill
     cached_tokens, eligible_count = reused.overlap_tokens, question.eligible_count
     if not cached_tokens and eligible.withheld:
         cached_tokens = bound_overlap(

@@ -23,6 +23,8 @@ REPORT_TTL_S = 30.0
 FOREIGN_OUTPUT_TOKENS = 256
 #: Of it, tokens that fall beside an answer that begins now.
 FOREIGN_JOINT_TOKENS = 128
+#: Of a rank that has long been given nothing; beyond, the figures of its memory are too small to divide by.
+LONGEST_AGE_S = 2.0**40
 #: Steps of the busy ratio, and of the ratio of evicted tokens that are asked for again.
 RATIO_STEPS = 32
 
@@ -75,26 +77,20 @@ def find_foreign_load(report: ReportedLoad | None, *, now_s: float, request_toke
     return ForeignLoad(max(0.0, tokens * report.s_per_token - age_s), waiting, requests - waiting)
 
 
-def find_foreign_wait(report: ReportedLoad | None, request_tokens: int) -> tuple[float, ...]:
-    """What `wait_s` of that follows from at any time, as in `router.policy.native.Wait`."""
-    if report is None or not report.has_foreign:
-        return ()
-    return report.foreign_waiting_tokens(request_tokens) * report.s_per_token, report.reported_at_s, REPORT_TTL_S
-
-
 def build_view(
     rank: Rank, *, own: RankTotals, foreign: ForeignLoad, live: LiveShare, ratios: WorkerRatios, costs: Coefficients,
     now_s: float,
 ) -> RankView:  # fmt: skip
     """A rank as a policy sees it, whatever is asked: nothing of the prompt there, and no wait.
 
-    Of requests that others placed, output and context are taken as given.
+    Of requests that others placed, output and context are taken as given. `router/policy/pricing/standing.cpp` repeats
+    it, to the last bit, for tables of ranks.
     """
     capacity_tokens = rank.find_capacity_tokens()
     share = rank.recent.share(now_s)
     age_s = None
-    if capacity_tokens is not None and share.fill_tokens_per_s > 0:
-        age_s = capacity_tokens / share.fill_tokens_per_s
+    if capacity_tokens and share.fill_tokens_per_s > 0:
+        age_s = min(LONGEST_AGE_S, capacity_tokens / share.fill_tokens_per_s)
     open_requests, foreign_requests = own.open_requests, foreign.waiting_requests + foreign.running_requests
     foreign_joint_tokens = foreign_requests * FOREIGN_JOINT_TOKENS
     return RankView(

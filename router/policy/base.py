@@ -227,6 +227,29 @@ class Choice(msgspec.Struct, frozen=True, kw_only=True):
         return self.costs.candidates()
 
 
+class Seat(msgspec.Struct, frozen=True):
+    """What a request meets on the rank chosen: of the figures of its view those that its placement rests on."""
+
+    target: Target
+    overlap_tokens: int
+    predicted_overlap_tokens: int
+    open_requests: int
+    served_requests: int
+    prefill_ratio: float
+    #: Seconds of work ahead, of this router's and of others'.
+    wait_s: float
+    #: The terms of these names, without weights.
+    reuse_s: float
+    admission_s: float
+    #: What it needs may come from other tiers.
+    has_options: bool = False
+
+    @property
+    def usable_overlap_tokens(self) -> int:
+        """As of the view."""
+        return max(self.overlap_tokens, self.predicted_overlap_tokens)
+
+
 class Policy(Protocol):
     """One way of choosing."""
 

@@ -10,12 +10,15 @@ from array import array
 from collections.abc import Iterable, Mapping, Sequence
 from importlib import import_module
 from types import ModuleType
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
+from router.config.policy import Coefficients
+from router.fleet.pace import WorkerPaces
 from router.fleet.tiers import ReuseOption
-from router.policy.base import Choice, CostTable, PlacementQuery, RankView
+from router.fleet.view import Rank
+from router.policy.base import Choice, CostTable, PlacementQuery, Seat
 from router.policy.cache_affinity import CacheAffinity
 from router.policy.ties import TIE_RATIO, TIE_S, draw, hash_target
 from wire.ids import Target
@@ -26,6 +29,8 @@ try:
 except ImportError:
     _native = None
 
+#: A choice, and what is met on the rank chosen: None where that was priced in Python.
+Priced = tuple[Choice, Seat | None]
 #: Of so few ranks all stand in the explanation; of more the home, the chosen and so many of the cheapest.
 FEW_RANKS = 8
 
@@ -33,17 +38,6 @@ FEW_RANKS = 8
 def pricing_available() -> bool:
     """True when the compiled module was built and loads."""
     return _native is not None
-
-
-class Wait(msgspec.Struct, frozen=True):
-    """What the seconds of work ahead on a rank follow from at any time."""
-
-    #: When this router's own were settled, what was left then, and what they do not fall below; empty without any.
-    own: tuple[float, ...] = ()
-    #: Of each router that told of its own: what was left, and when that came.
-    told: tuple[tuple[float, float], ...] = ()
-    #: What a report shows of others, when it was taken, and how long it counts; empty without any.
-    foreign: tuple[float, ...] = ()
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -55,23 +49,41 @@ class Held(msgspec.Struct, frozen=True):
     credit_ratio: float
 
 
+class Standing(Protocol):
+    """A rank as it is kept."""
+
+    target: Target
+    rank: Rank
+    #: When it changed last.
+    touched_s: float
+
+
 class RankTable:
     """The ranks of a pool in numbers. Made only where `pricing_available`."""
 
-    def __init__(self, targets: Iterable[Target]) -> None:
+    def __init__(self, targets: Iterable[Target], costs: Coefficients) -> None:
         listed = list(targets)
         assert _native is not None  # noqa: S101 - said above
-        self.core: Any = _native.Table(listed, [hash_target(target) for target in listed])
+        self.core: Any = _native.Table(listed, [hash_target(target) for target in listed], costs)
         #: Ranks whose figures are beyond what is reckoned with here.
         self.odd: set[Target] = set()
 
-    def put(self, view: RankView, wait: Wait) -> None:
-        """Writes a rank anew, whatever is asked: nothing of the prompt there, and the wait as it goes by."""
-        target = view.target
-        if self.core.put(target, view, wait.own, wait.told, wait.foreign):
-            self.odd.discard(target)
-        else:
-            self.odd.add(target)
+    def write(
+        self, standings: Sequence[Standing], ledger: object, live: object, paces: WorkerPaces, now_s: float
+    ) -> None:
+        """Writes ranks anew: what `router.placement.views.build_view` makes of the same, and the wait as it goes by.
+
+        Args:
+            standings: Which.
+            ledger: What is open there: `router.placement.ledger.Ledger`.
+            live: What lives there: `router.placement.live.LiveSessions`.
+            paces: How fast workers are.
+            now_s: When.
+        """
+        odd = self.core.write(standings, ledger, live, paces, now_s)
+        if odd or self.odd:
+            self.odd.difference_update(standing.target for standing in standings)
+            self.odd.update(odd)
 
     def targets(self) -> list[Target]:
         """All of them, in order."""
@@ -98,7 +110,7 @@ class NativePricer:
         excluded: frozenset[Target],
         given: Mapping[Target, Sequence[float]],
         options: Mapping[Target, tuple[ReuseOption, ...]],
-    ) -> Choice | None:
+    ) -> Priced | None:
         """As `CacheAffinity.choose` of every rank but the excluded; None where that has to be asked.
 
         Args:
@@ -123,7 +135,7 @@ class NativePricer:
             self._seed,
             FEW_RANKS,
         )
-        return None if told is None else self._to_choice(query, told, options)
+        return None if told is None else self._read(query, told, options)
 
     def choose_home(
         self,
@@ -133,7 +145,7 @@ class NativePricer:
         *,
         now_s: float,
         least_prefill_ratio: float,
-    ) -> Choice | None:
+    ) -> Priced | None:
         """The home where no other rank can cost as little by its prefill alone, else None.
 
         Only the home's row has to be up to date, and of what is expected only what lies there and the most elsewhere.
@@ -142,12 +154,12 @@ class NativePricer:
         told = self._core.choose_home(
             cores, query, _spell(held.confirmed), _spell(held.expected), held.credit_ratio, now_s, least_prefill_ratio
         )
-        return None if told is None else self._to_choice(query, told, {})
+        return None if told is None else self._read(query, told, {})
 
-    def _to_choice(
+    def _read(
         self, query: PlacementQuery, told: tuple[Any, ...], options: Mapping[Target, tuple[ReuseOption, ...]]
-    ) -> Choice:
-        target, tied_count, targets, confirmed, predicted, terms_s, totals_s = told
+    ) -> Priced:
+        target, tied_count, targets, confirmed, predicted, terms_s, totals_s, seat = told
         costs = CostTable(
             targets,
             query.home,
@@ -158,7 +170,8 @@ class NativePricer:
             array("d", totals_s),
             {each: options[each] for each in targets if options.get(each)} if options else {},
         )
-        return Choice(target=target, costs=costs, tied_count=tied_count)
+        choice = Choice(target=target, costs=costs, tied_count=tied_count)
+        return choice, None if seat is None else Seat(target, *seat)
 
 
 def _spell(tokens: Mapping[Target, int]) -> dict[Target, int]:

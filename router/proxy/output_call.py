@@ -41,7 +41,6 @@ class OutputCall:
         body = RequestBody(
             data,
             api=self._api,
-            known=self._parts.known_bodies,
             salting=self._call.salting,
             is_trusted=self._call.principal.is_trusted,
         )

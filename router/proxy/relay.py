@@ -64,6 +64,9 @@ class Witness(Protocol):
     def see_first_byte(self) -> None:
         """The answer began."""
 
+    def see_whole_answer(self) -> None:
+        """All of an answer came that is not streamed."""
+
     def see_first_output(self) -> None:
         """The model's first output came."""
 
@@ -200,7 +203,7 @@ class Relay:
 
     async def _send_whole(self, body: bytes) -> None:
         client, exchange = self._client, self._exchange
-        self._witness.see_first_byte()
+        self._witness.see_whole_answer()
         self.has_started = True
         client.answer(exchange.status, response_headers(exchange.headers, self._own_headers), body)
         if client.is_full:

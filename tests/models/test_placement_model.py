@@ -261,7 +261,7 @@ class PlacementMachine(RuleBasedStateMachine):
 
     def find_own_totals(self, target):
         """What this router has there, without what another one told."""
-        account = self.ledger._accounts.get(target)
+        account = self.ledger.accounts.get(target)
         return RankTotals() if account is None else account.totals(self.placer.clock.now_s)
 
     @invariant()
@@ -275,7 +275,7 @@ class PlacementMachine(RuleBasedStateMachine):
             self.placer.handle(RequestEnded(now_s=self.now_s, request_id=name, outcome=Outcome.CANCELLED))
         assert len(self.ledger) == 0
         assert self.ledger.released_total == self.ledger.reserved_total
-        assert not self.ledger._accounts
+        assert not self.ledger.accounts
         self.placer.check_invariants()
 
 
@@ -309,7 +309,7 @@ class KeepsPrefillAfterFirstToken(Ledger):
         kept = self.find(request_id)
         started = super().start_decode(request_id, now_s)
         if started:
-            self._accounts[kept.target].prefilling[request_id] = kept
+            self.accounts[kept.target].prefilling[request_id] = kept
         return started
 
 
@@ -329,7 +329,7 @@ class ReckonsWithLaterLengths(Ledger):
     def release(self, request_id, now_s):
         entry = self.find(request_id)
         if entry is not None:
-            account = self._accounts[entry.target]
+            account = self.accounts[entry.target]
             later = self.outputs.find_joint_tokens(entry.output_tokens, entry.max_output_tokens)
             account.joint_output_tokens += entry.joint_output_tokens - later
         return super().release(request_id, now_s)
@@ -341,7 +341,7 @@ class CountsNegative(Ledger):
     def record_output(self, request_id, output_tokens):
         known = super().record_output(request_id, output_tokens)
         if known:
-            account = self._accounts[self.find(request_id).target]
+            account = self.accounts[self.find(request_id).target]
             account.remaining_output_tokens -= output_tokens
         return known
 

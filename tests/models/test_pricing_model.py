@@ -77,7 +77,7 @@ class Twins(RuleBasedStateMachine):
         assert len(ours) == len(theirs)
         return ours, theirs
 
-    @rule(by_s=st.sampled_from((0.01, 0.3, 2.0, 7.0, 31.0)))
+    @rule(by_s=st.sampled_from((0.01, 0.3, 2.0, 7.0, 31.0, 42_500.0)))
     def let_time_pass(self, by_s):
         self.now_s += by_s
 

@@ -244,6 +244,13 @@ PYTHON = (
         PROMPTS,
     ),
     Mutation(
+        "an end that goes takes its length with it",
+        "router/prompt/prefixes.py",
+        "        if left:\n            self._counts[length] = left\n        else:\n",
+        "        if left >= 0:\n",
+        ("tests/router/prompt/test_prefixes.py",),
+    ),
+    Mutation(
         "how a first request ends is told by how the next one ends",
         "router/prompt/append.py",
         "setting, asks=opening.asks)",
@@ -292,6 +299,14 @@ NATIVE_CODE = (
         LINES_TESTS,
     ),
     Mutation("native: half a surrogate pair is text", SCAN, "second <= 0xDFFF;", "second <= 0xFFFF;", SCAN_TESTS),
+    Mutation(
+        "native: an escaped character is looked at itself",
+        SCAN,
+        "mask &= ~(3u << place);",
+        "mask &= ~(1u << place);",
+        SCAN_TESTS,
+    ),
+    Mutation("native: any character may be escaped", SCAN, "return c == 'n' ||", "return c != 'u' ||", SCAN_TESTS),
     Mutation("native: a surrogate is UTF-8", SCAN, "(c == 0xED && next > 0x9F) || ", "", SCAN_TESTS),
     Mutation(
         "native: longer forms of one byte are text",

@@ -162,8 +162,8 @@ PLACEMENT = (
     Mutation(
         "answers that broke off are learned from",
         "router/placement/placer.py",
-        "        if end.outcome is not Outcome.DONE or output_tokens is None:\n",
-        "        if output_tokens is None:\n",
+        "        if end.outcome is Outcome.DONE and output_tokens is not None:\n",
+        "        if output_tokens is not None:\n",
         EXPECTED,
     ),
     Mutation(
@@ -174,27 +174,17 @@ PLACEMENT = (
         ("tests/router/placement/test_bad_input.py",),
     ),
     Mutation(
-        "a session that leaves its tokens does not change how likely such tokens are asked for",
-        "router/fleet/ages.py",
-        """        \"\"\"A request left its tokens on the rank.\"\"\"
-        self._asked = None
-""",
-        """        \"\"\"A request left its tokens on the rank.\"\"\"
-""",
-        ("tests/router/fleet/test_reuse_ages.py",),
-    ),
-    Mutation(
         "a rank that changed is priced as it was",
         "router/placement/standings.py",
-        "        if pool is not None and pool.table is not None:\n",
-        "        if False:\n",
+        "                pool.changed[target] = standing\n",
+        "                pass\n",
         PRICING,
     ),
     Mutation(
         "a rank that left its pool can still be chosen",
         "router/placement/standings.py",
-        "            del pool.targets[target]\n            pool.table = None\n",
-        "            del pool.targets[target]\n",
+        "            del pool.targets[standing.target]\n            pool.drop_table()\n",
+        "            del pool.targets[standing.target]\n",
         PRICING,
     ),
     Mutation(
@@ -207,16 +197,23 @@ PLACEMENT = (
     Mutation(
         "of large pools of a leg the holders of the prompt are passed over",
         "router/placement/pairs.py",
-        "(*choice.costs.targets, *filter(leg.allows, leg.find_holders()))",
-        "choice.costs.targets",
+        "(*priced[0].costs.targets, *filter(leg.allows, leg.find_holders()))",
+        "priced[0].costs.targets",
         ("tests/router/placement/test_pairs.py",),
     ),
     Mutation(
-        "work of other routers is no wait",
-        "router/placement/ledger.py",
-        "for told, at_s in partials if told is not None",
-        "for told, at_s in ()",
-        PRICING,
+        "rows that changed pile up until a decision looks at all of them",
+        "router/placement/standings.py",
+        "        if excess > 0:\n",
+        "        if False:\n",
+        ("tests/router/placement/test_pricing.py",),
+    ),
+    Mutation(
+        "a rank that was given nothing for hours cannot be seen",
+        "router/placement/views.py",
+        "age_s = min(LONGEST_AGE_S, capacity_tokens / share.fill_tokens_per_s)",
+        "age_s = capacity_tokens / share.fill_tokens_per_s",
+        ("tests/router/placement/test_views.py",),
     ),
     Mutation(
         "a home counts as the only choice, whatever is expected elsewhere",
@@ -229,6 +226,7 @@ PLACEMENT = (
 
 PRICER = "router/policy/pricing/pricer.cpp"
 TERMS_CODE = "router/policy/pricing/terms.cpp"
+STANDING = "router/policy/pricing/standing.cpp"
 
 NATIVE_PRICING = (
     Mutation(
@@ -289,9 +287,44 @@ NATIVE_PRICING = (
     ),
     Mutation(
         "native: figures beyond what is exact are reckoned with",
-        "router/policy/pricing/read.cpp",
-        "return read_fields(view, wholes, rank) && fits;",
-        "return read_fields(view, wholes, rank) || true;",
+        STANDING,
+        "return bool(fit);",
+        "return true;",
+        NATIVE,
+    ),
+    Mutation(
+        "native: work of other routers is no wait",
+        STANDING,
+        "wait.told.push_back({waiting.real(partial), told_at_s});",
+        "",
+        NATIVE,
+    ),
+    Mutation(
+        "native: a row is as of now, and not as of its rank's last change",
+        STANDING,
+        "touched.real(standing));",
+        "sources.now_s);",
+        NATIVE,
+    ),
+    Mutation(
+        "native: an old report still tells of requests",
+        STANDING,
+        "> kReportTtlS || (requests",
+        "> 1e9 || (requests",
+        NATIVE,
+    ),
+    Mutation(
+        "native: a rank that was given nothing for hours has no age",
+        STANDING,
+        "least(kLongestAgeS, static_cast<double>(to.capacity_tokens) / recent.fill_tokens_per_s)",
+        "static_cast<double>(to.capacity_tokens) / recent.fill_tokens_per_s",
+        NATIVE,
+    ),
+    Mutation(
+        "native: work of others is not met on the rank chosen",
+        TERMS_CODE,
+        "const double wait_s = rank.wait.own_s(query_.now_s) + rank.wait.others_s(query_.now_s);",
+        "const double wait_s = rank.wait.own_s(query_.now_s);",
         NATIVE,
     ),
     Mutation(

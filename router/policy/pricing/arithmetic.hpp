@@ -21,7 +21,7 @@ constexpr Number least(Number first, Number second) {
 // Python's `math.fsum` of few numbers: their exact sum, rounded once (Shewchuk's partial sums, as CPython adds them).
 class ExactSum {
  public:
-  static constexpr std::size_t kMostNumbers = 15;
+  static constexpr std::size_t kMostNumbers = 16;
 
   void add(double number) {
     std::size_t kept = 0;

@@ -40,7 +40,9 @@ class Market {
   // Some cost is no number, so that comparing means nothing.
   bool is_broken() const { return is_broken_; }
   std::optional<std::size_t> home() const { return home_; }
-  // Seconds by term of one that was added.
+  // What is met on one that was added.
+  Seat seat(std::size_t place) const { return pricing_.seat(*offers_[place].rank); }
+  // Seconds by term of it.
   Costs weigh(std::size_t place) const;
 
   // Those within the window of the lowest.

@@ -14,8 +14,8 @@ NB_MODULE(_pricing, module) {
   nb::set_leak_warnings(false);
   module.doc() = "The cost policy's terms over all ranks of a pool, compiled.";
   nb::class_<Table>(module, "Table")
-      .def(nb::init<const nb::list&, const nb::list&>(), "targets"_a, "hashes"_a)
-      .def("put", &Table::put, "target"_a, "view"_a, "own"_a, "told"_a, "foreign"_a)
+      .def(nb::init<const nb::list&, const nb::list&, nb::handle>(), "targets"_a, "hashes"_a, "coefficients"_a)
+      .def("write", &Table::write, "standings"_a, "ledger"_a, "live"_a, "paces"_a, "now_s"_a)
       .def("targets", &Table::targets);
   nb::class_<Pricer>(module, "Pricer")
       .def(nb::init<nb::handle, nb::handle, const nb::tuple&, nb::object>(), "weights"_a, "coefficients"_a, "window"_a,

@@ -46,6 +46,15 @@ Count find_most_elsewhere(const Question& question) {
   return tokens;
 }
 
+// As the fields of `Seat` after the target; none of a rank that was priced in Python.
+nb::object tell_seat(const Market& market, std::size_t place) {
+  const Rank& rank = *market[place].rank;
+  if (rank.given_s) return nb::none();
+  const Seat seat = market.seat(place);
+  return nb::make_tuple(rank.overlap.confirmed_tokens, rank.overlap.predicted_tokens, rank.open_requests,
+                        rank.served_requests, rank.prefill_ratio, seat.wait_s, seat.reuse_s, seat.admission_s);
+}
+
 }  // namespace
 
 Pricer::Pricer(nb::handle weights, nb::handle coefficients, const nb::tuple& window, nb::object draw)
@@ -144,7 +153,8 @@ nb::object Pricer::tell(const Question& question, const Market& market, std::siz
     totals_s.push_back(market[place].total_s);
   }
   return nb::make_tuple(find_target(question.tables, market[chosen].rank), tied, nb::tuple(targets),
-                        pack(confirmed_tokens), pack(predicted_tokens), pack(terms_s), pack(totals_s));
+                        pack(confirmed_tokens), pack(predicted_tokens), pack(terms_s), pack(totals_s),
+                        tell_seat(market, chosen));
 }
 
 }  // namespace dovecote::pricing

@@ -1,30 +1,9 @@
 #include "read.hpp"
 
-#include <cmath>
 #include <limits>
 
 namespace dovecote::pricing {
 namespace {
-
-//: A field's name, made once.
-class Name {
- public:
-  explicit Name(const char* word) : word_(PyUnicode_InternFromString(word)) {}
-  nb::object of(nb::handle object) const {
-    PyObject* found = PyObject_GetAttr(object.ptr(), word_);
-    if (!found) throw nb::python_error();
-    return nb::steal(found);
-  }
-
- private:
-  PyObject* word_;
-};
-
-double to_real(nb::handle number) {
-  const double real = PyFloat_AsDouble(number.ptr());
-  if (real == -1.0 && PyErr_Occurred()) throw nb::python_error();
-  return real;
-}
 
 template <typename Struct>
 struct WholeField {
@@ -44,7 +23,7 @@ template <typename Struct, std::size_t kCount>
 bool read_fields(nb::handle from, const WholeField<Struct> (&fields)[kCount], Struct& to) {
   bool fits = true;
   for (const auto& field : fields) {
-    const Count count = to.*field.to = read_count(field.name.of(from));
+    const Count count = to.*field.to = field.name.count(from);
     fits = fits && -field.bound <= count && count <= field.bound;
   }
   return fits;
@@ -52,10 +31,22 @@ bool read_fields(nb::handle from, const WholeField<Struct> (&fields)[kCount], St
 
 template <typename Struct, std::size_t kCount>
 void read_fields(nb::handle from, const RealField<Struct> (&fields)[kCount], Struct& to) {
-  for (const auto& field : fields) to.*field.to = to_real(field.name.of(from));
+  for (const auto& field : fields) to.*field.to = field.name.real(from);
 }
 
 }  // namespace
+
+nb::object Name::of(nb::handle object) const {
+  PyObject* found = PyObject_GetAttr(object.ptr(), word_);
+  if (!found) throw nb::python_error();
+  return nb::steal(found);
+}
+
+double read_real(nb::handle number) {
+  const double real = PyFloat_AsDouble(number.ptr());
+  if (real == -1.0 && PyErr_Occurred()) throw nb::python_error();
+  return real;
+}
 
 Count read_count(nb::handle count) {
   int overflow = 0;
@@ -65,57 +56,15 @@ Count read_count(nb::handle count) {
   return read;
 }
 
+nb::handle find(const nb::dict& from, nb::handle key) {
+  PyObject* found = PyDict_GetItemWithError(from.ptr(), key.ptr());
+  if (!found && PyErr_Occurred()) throw nb::python_error();
+  return found;
+}
+
 Count find_count(const nb::dict& counts, nb::handle key) {
-  PyObject* count = PyDict_GetItemWithError(counts.ptr(), key.ptr());
-  if (!count && PyErr_Occurred()) throw nb::python_error();
+  const nb::handle count = find(counts, key);
   return count ? read_count(count) : 0;
-}
-
-bool read_view(nb::handle view, Rank& rank) {
-  static const WholeField<Rank> wholes[] = {
-      {Name("open_requests"), &Rank::open_requests, kMostRequests},
-      {Name("served_requests"), &Rank::served_requests, kMostRequests},
-      {Name("decoding_requests"), &Rank::decoding_requests, kMostRequests},
-      {Name("remaining_output_tokens"), &Rank::remaining_output_tokens, kMostTokens},
-      {Name("context_tokens"), &Rank::context_tokens, kMostTokens},
-      {Name("joint_output_tokens"), &Rank::joint_output_tokens, kMostJointTokens},
-      {Name("joint_context_tokens"), &Rank::joint_context_tokens, kMostPairs},
-      {Name("resident_tokens"), &Rank::resident_tokens, kMostTokens},
-      {Name("open_tokens"), &Rank::open_tokens, kMostTokens},
-      {Name("live_tokens"), &Rank::live_tokens, kMostTokens},
-      {Name("live_sessions"), &Rank::live_sessions, kMostRequests},
-      {Name("paused_sessions"), &Rank::paused_sessions, kMostRequests},
-      {Name("paused_tokens"), &Rank::paused_tokens, kMostTokens},
-  };
-  static const RealField<Rank> reals[] = {
-      {Name("eviction_reuse_ratio"), &Rank::eviction_reuse_ratio}, {Name("busy_ratio"), &Rank::busy_ratio},
-      {Name("prefill_ratio"), &Rank::prefill_ratio},               {Name("decode_ratio"), &Rank::decode_ratio},
-      {Name("context_ratio"), &Rank::context_ratio},
-  };
-  static const Name capacity_tokens("capacity_tokens"), cache_age_s("cache_age_s");
-  read_fields(view, reals, rank);
-  const nb::object capacity = capacity_tokens.of(view), age = cache_age_s.of(view);
-  rank.has_capacity = !capacity.is_none();
-  rank.capacity_tokens = rank.has_capacity ? read_count(capacity) : 0;
-  rank.cache_age_s = age.is_none() ? std::nan("") : to_real(age);
-  const bool fits = -kMostTokens <= rank.capacity_tokens && rank.capacity_tokens <= kMostTokens;
-  return read_fields(view, wholes, rank) && fits;
-}
-
-Wait read_wait(const nb::tuple& own, const nb::tuple& told, const nb::tuple& foreign) {
-  Wait wait;
-  if (own.size()) {
-    wait.settled_at_s = to_real(own[0]);
-    wait.remaining_s = to_real(own[1]);
-    wait.floor_s = to_real(own[2]);
-  }
-  for (const nb::handle word : told) wait.told.push_back({to_real(word[0]), to_real(word[1])});
-  if (foreign.size()) {
-    wait.foreign_s = to_real(foreign[0]);
-    wait.reported_at_s = to_real(foreign[1]);
-    wait.counts_for_s = to_real(foreign[2]);
-  }
-  return wait;
 }
 
 bool read_query(nb::handle from, double now_s, Asked& asked) {

@@ -4,26 +4,36 @@
 
 namespace dovecote::pricing {
 
-Table::Table(const nb::list& targets, const nb::list& hashes) : targets_(targets), ranks_(targets.size()) {
+Table::Table(const nb::list& targets, const nb::list& hashes, nb::handle coefficients)
+    : targets_(targets), givens_(coefficients), ranks_(targets.size()) {
   for (std::size_t row = 0; row < ranks_.size(); ++row) {
     ranks_[row].hash = nb::cast<std::uint64_t>(hashes[row]);
     rows_[targets[row]] = row;
   }
 }
 
-bool Table::put(nb::handle target, nb::handle view, const nb::tuple& own, const nb::tuple& told,
-                const nb::tuple& foreign) {
-  Rank* rank = find(target);
-  if (!rank) throw nb::key_error("no rank of this table");
-  rank->is_known = read_view(view, *rank);
-  rank->wait = read_wait(own, told, foreign);
-  return rank->is_known;
+nb::list Table::write(nb::handle standings, nb::handle ledger, nb::handle live, nb::handle paces, double now_s) {
+  static const Name target("target");
+  const Sources sources(ledger, live, paces, now_s);
+  nb::list odd;
+  for (const nb::handle standing : standings) {
+    const nb::object name = target.of(standing);
+    Rank* row = find(name);
+    if (!row) throw nb::key_error("no rank of this table");
+    try {
+      row->is_known = read_standing(sources, givens_, standing, *row);
+    } catch (nb::python_error&) {
+      // The terms in Python stumble over the same figure, and say over which.
+      row->is_known = false;
+    }
+    if (!row->is_known) odd.append(name);
+  }
+  return odd;
 }
 
 Rank* Table::find(nb::handle target) {
-  PyObject* row = PyDict_GetItemWithError(rows_.ptr(), target.ptr());
-  if (!row && PyErr_Occurred()) throw nb::python_error();
-  return row ? &ranks_[PyLong_AsSize_t(row)] : nullptr;
+  const nb::handle row = pricing::find(rows_, target);
+  return row ? &ranks_[PyLong_AsSize_t(row.ptr())] : nullptr;
 }
 
 }  // namespace dovecote::pricing

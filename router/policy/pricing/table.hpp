@@ -5,17 +5,17 @@
 
 #include <vector>
 
-#include "read.hpp"
+#include "standing.hpp"
 
 namespace dovecote::pricing {
 
 class Table {
  public:
   // Ranks with the number that stands for each in a tie, in the order in which they are told of.
-  Table(const nb::list& targets, const nb::list& hashes);
+  Table(const nb::list& targets, const nb::list& hashes, nb::handle coefficients);
 
-  // Writes a rank: what a policy sees of it, and what its wait follows from. False where it has to be priced in Python.
-  bool put(nb::handle target, nb::handle view, const nb::tuple& own, const nb::tuple& told, const nb::tuple& foreign);
+  // Writes ranks anew from where their figures are kept. Returns those that have to be priced in Python.
+  nb::list write(nb::handle standings, nb::handle ledger, nb::handle live, nb::handle paces, double now_s);
 
   nb::list targets() const { return targets_; }
   std::vector<Rank>& ranks() { return ranks_; }
@@ -26,6 +26,7 @@ class Table {
  private:
   nb::list targets_;
   nb::dict rows_;
+  Givens givens_;
   std::vector<Rank> ranks_;
 };
 

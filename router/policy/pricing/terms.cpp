@@ -61,6 +61,11 @@ double Pricing::total_s(const Rank& rank, bool is_home) const {
   return sum.round();
 }
 
+Seat Pricing::seat(const Rank& rank) const {
+  const double wait_s = rank.wait.own_s(query_.now_s) + rank.wait.others_s(query_.now_s);
+  return {wait_s, reuse_s(rank), query_.decode_ratio * admission_s(rank)};
+}
+
 double Pricing::least_s(Count held_tokens, double prefill_ratio) const {
   const Count held = least(held_tokens, most<Count>(0, query_.prompt_tokens - 1));
   const double ratio = query_.prefill_ratio * prefill_ratio;

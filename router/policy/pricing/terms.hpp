@@ -22,6 +22,11 @@ enum Term : std::size_t { kWait, kAdmission, kReuse, kStall, kDecode, kReturns, 
 //: Seconds by term.
 using Costs = std::array<double, kTerms>;
 
+//: `router.policy.base.Seat`: seconds ahead on a rank, to what the prompt needs, until there is room for it.
+struct Seat {
+  double wait_s, reuse_s, admission_s;
+};
+
 //: One query before one rank after the other.
 class Pricing {
  public:
@@ -31,6 +36,8 @@ class Pricing {
   Costs weigh(const Rank& rank, bool is_home) const;
   // Their sum, which is compared.
   double total_s(const Rank& rank, bool is_home) const;
+  // What a request meets on a rank, weights left out.
+  Seat seat(const Rank& rank) const;
   // What any rank costs at least that holds so much at most, at a worker's pace.
   double least_s(Count held_tokens, double prefill_ratio) const;
 

@@ -213,14 +213,14 @@ def test_broken_books_are_found():
     with pytest.raises(AssertionError, match="0 reservations should be open, 1 are"):
         ledger.check_invariants()
     ledger.released_total = 0
-    account = ledger._accounts[RANK]
-    ledger._accounts[OTHER] = type(account)()
+    account = ledger.accounts[RANK]
+    ledger.accounts[OTHER] = type(account)()
     with pytest.raises(AssertionError, match="a@1 has an account and nothing in it"):
         ledger.check_invariants()
-    ledger._accounts[OTHER] = ledger._accounts.pop(RANK)
+    ledger.accounts[OTHER] = ledger.accounts.pop(RANK)
     with pytest.raises(AssertionError, match="charged for another rank's request"):
         ledger.check_invariants()
-    ledger._accounts = {RANK: account}
+    ledger.accounts = {RANK: account}
     account.joint_context_tokens += 1
     with pytest.raises(AssertionError, match="joint_context_tokens is"):
         ledger.check_invariants()
@@ -228,6 +228,6 @@ def test_broken_books_are_found():
     account.remaining_s = -1.0
     with pytest.raises(AssertionError, match="negative sum"):
         ledger.check_invariants()
-    ledger._accounts = {}
+    ledger.accounts = {}
     with pytest.raises(AssertionError, match="accounts hold"):
         ledger.check_invariants()

@@ -5,6 +5,7 @@ from types import MappingProxyType
 import pytest
 
 from router.fleet.tiers import ReuseOption
+from router.placement import standings
 from router.policy import native
 from router.policy.native import FEW_RANKS, pricing_available
 from wire.ids import Target, WorkerId
@@ -64,6 +65,22 @@ def test_a_session_leaves_its_home_for_what_another_rank_is_only_expected_to_hol
     moved = world.arrive("r4", 3.0, session="s", overlaps={home: 59_968}, **prompt)
     assert moved.target == sibling
     assert moved.decision.reason.startswith(f"left home {home}")
+
+
+@pytest.mark.skipif(not pricing_available(), reason="the native module was not built (no C++ compiler)")
+def test_rows_that_changed_do_not_pile_up_while_sessions_stay_at_home(make_world, monkeypatch):
+    monkeypatch.setattr(standings, "MAX_UNWRITTEN", 4)
+    world = make_world()
+    world.fleet(MANY)
+    for n, target in enumerate(MANY):
+        world.arrive(f"first{n}", session=f"s{n}", prompt_tokens=9_000, excluded=frozenset(MANY) - {target})
+        world.first_token(f"first{n}", 1.0)
+        world.end(f"first{n}", 1.0)
+    (pool,) = world.placer._books.standings.pools.values()
+    for n, target in enumerate(MANY):
+        turn = world.arrive(f"turn{n}", 2.0, session=f"s{n}", prompt_tokens=60_000, overlaps={target: 59_000})
+        assert (turn.target, len(turn.decision.candidates)) == (target, 1)
+    assert len(pool.changed) <= 4 + 2
 
 
 def test_what_lies_where_may_be_told_by_any_mapping(make_world):

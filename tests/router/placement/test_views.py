@@ -160,3 +160,12 @@ def test_a_view_without_anything_of_the_prompt_is_the_ranks_own():
     full = complete(view, Overlap(10, 20), own_wait_s=1.0, foreign_wait_s=2.0, options=())
     assert (full.overlap_tokens, full.predicted_overlap_tokens) == (10, 20)
     assert (full.own_wait_s, full.foreign_wait_s, full.usable_overlap_tokens) == (1.0, 2.0, 20)
+
+
+@pytest.mark.parametrize("idle_s", [30 * 60.0, 11.8 * 3_600.0, 24 * 3_600.0])
+def test_a_rank_that_was_given_nothing_for_hours_is_still_seen(idle_s):
+    rank = make_rank(capacity_tokens=400_000)
+    rank.recent.record(work_s=1.0, new_tokens=60_000, now_s=100.0)
+    view = build(rank, now_s=100.0 + idle_s)
+    assert view.cache_age_s is None or view.cache_age_s <= 2.0**40
+    assert view.eviction_reuse_ratio == 0.0
