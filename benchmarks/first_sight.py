@@ -12,7 +12,6 @@ from router.collector import keep_for_good
 from router.prompt import ModelPrompts, PromptCatalogue, Prompter
 from router.proxy.api import Api
 from router.proxy.body import RequestBody
-from router.proxy.known_bodies import KnownBodies
 
 BLOCK_TOKENS = 16
 #: Between two small requests.
@@ -27,9 +26,9 @@ def make_catalogue(prompter: Prompter) -> PromptCatalogue:
     return catalogue
 
 
-async def prepare(catalogue: PromptCatalogue, data: bytes, bodies: KnownBodies | None = None) -> int:
+async def prepare(catalogue: PromptCatalogue, data: bytes) -> int:
     """A body in memory to its block hashes; the prompt's length in tokens."""
-    body = RequestBody(data, api=Api.CHAT, known=bodies)
+    body = RequestBody(data, api=Api.CHAT)
     prepared = await catalogue.prepare(body.model, body.prompt_input, len(data))
     if not prepared.chains:
         raise RuntimeError(f"no chain: {prepared.uncredited}")

@@ -29,7 +29,6 @@ from benchmarks.timing import describe_times
 from prefix_index import block_hashes
 from router.collector import keep_for_good
 from router.prompt import Prompter
-from router.proxy.known_bodies import KnownBodies
 from router.server import SWITCH_INTERVAL_S
 from wire.block_hash import namespace_seed
 
@@ -44,19 +43,19 @@ ANEW = "everything rendered and tokenized anew"
 
 async def measure_turns(prompter: Prompter, tokens: int, repeats: int, full: Callable[[bytes], int]) -> dict[str, Any]:
     """Turns of several conversations of that length, each going on from the one before."""
-    catalogue, bodies = make_catalogue(prompter), KnownBodies()
+    catalogue = make_catalogue(prompter)
     known, new, body_bytes = [], [], []
     wall_s, cpu_s = [], []
     for number in range(max(1, repeats // TURNS)):
         talk = Talk(prompter.tokenizer, SEED + 100 * number)
         # The turns measured lie around the length wanted.
         talk.grow(tokens - TURNS * NEW_TOKENS // 2)
-        before = await prepare(catalogue, talk.to_body([]), bodies)
+        before = await prepare(catalogue, talk.to_body([]))
         for _ in range(TURNS):
             talk.messages += talk.step(NEW_TOKENS - CALL_TOKENS)
             data = talk.to_body([])
             start_s, start_cpu_s = time.perf_counter(), time.thread_time()
-            prepared = await prepare(catalogue, data, bodies)
+            prepared = await prepare(catalogue, data)
             wall_s.append(time.perf_counter() - start_s)
             cpu_s.append(time.thread_time() - start_cpu_s)
             known.append(before)

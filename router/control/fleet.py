@@ -26,6 +26,7 @@ from router.control.registry import Entry, Listed, Registry, Word, WorkerAdded, 
 from router.control.sources import API, CONFIG, FILE, Source
 from router.control.worker import Worker
 from router.fleet.agreement import Agreement
+from router.lookout import own_time
 from router.placement.placer import Placer
 from router.placement.stimuli import FleetChanged
 from router.prompt import PromptCatalogue
@@ -116,7 +117,7 @@ class FleetWatch:
         self._examiner.sockets = LoadSockets(self._hear_load)
         self._source_tasks = [asyncio.create_task(self._follow(source)) for source in self._sources]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_WORD_S):
+            async with own_time(FIRST_WORD_S):
                 await asyncio.gather(*(heard.wait() for heard in self._heard.values()))
         for worker in self.workers.values():
             self._begin(worker)

@@ -67,10 +67,25 @@ class WalkCost:
 class FedRanks:
     """The ranks by target. All verbs may be called from any thread."""
 
-    def __init__(self, index: PrefixIndex, limits: FeedLimits, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        index: PrefixIndex,
+        limits: FeedLimits,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        timer: Callable[[], float] = time.thread_time,
+    ) -> None:
+        """Nobody is followed yet.
+
+        Args:
+            index: What ranks hold.
+            limits: Times.
+            clock: Seconds of events.
+            timer: CPU seconds of a thread: that it was held up tells nothing of what a walk costs.
+        """
         self._index = index
         self._limits = limits
-        self._clock = clock
+        self._clock, self._timer = clock, timer
         self._lock = Turnstile()
         self._ranks: dict[Target, FedRank] = {}
         #: Ranks of which more than the device cache counts.
@@ -157,13 +172,13 @@ class FedRanks:
             targets = sorted(self._tiered, key=lambda target: -reuse.get(target, 0))[:MAX_OPTION_RANKS]
         for target in targets[: self._walks.count_within(OPTIONS_S, len(plain.hashes))]:
             with self._lock:
-                began_s = self._clock()
+                began_s = self._timer()
                 rank = self._ranks.get(target)
                 if rank is None or rank.credit_ratio(now_s) < 1:
                     continue
                 chain = pairs if rank.source.is_bigram else plain
                 ways = () if chain is None else self._index.find_alternatives(chain, target)
-            self._walks.record(self._clock() - began_s, len(plain.hashes))
+            self._walks.record(self._timer() - began_s, len(plain.hashes))
             if ways:
                 found[target] = tuple(map(_to_option, ways))
         return found

@@ -151,7 +151,7 @@ class ConversationStore:
         with self._lock:
             for name in reversed(messages.beginnings):
                 known = self._beginnings.get(name)
-                end = None if known is None else known.find(messages.digest, len(messages.member))
+                end = None if known is None else known.find(messages.digest)
                 if end is not None and end.conversation is not None:
                     self._conversations.move_to_end(id(end.conversation))
                     return end

@@ -15,6 +15,7 @@ from router.prompt.native import Json, find_roles
 #: Ends that share a beginning and are compared with a request.
 MAX_ENDS_PER_BEGINNING = 512
 _BLANKS = b" \t\r\n"
+_MESSAGE_END = ord("}")
 
 
 class KnownEnd(Protocol):
@@ -32,10 +33,10 @@ class KnownEnd(Protocol):
 class PrefixDigest:
     """XXH3-128 of beginnings of a member; asked for longer and longer ones it reads each byte once."""
 
-    __slots__ = ("_hasher", "_length", "_member")
+    __slots__ = ("_hasher", "_length", "member")
 
     def __init__(self, member: Json, seed: int) -> None:
-        self._member = memoryview(member)
+        self.member = memoryview(member)
         self._hasher = xxhash.xxh3_128(seed=seed)
         self._length = 0
 
@@ -44,7 +45,7 @@ class PrefixDigest:
         if length < self._length:
             self._hasher.reset()
             self._length = 0
-        self._hasher.update(self._member[self._length : length])
+        self._hasher.update(self.member[self._length : length])
         self._length = length
         return self._hasher.intdigest()
 
@@ -55,39 +56,52 @@ E = TypeVar("E", bound=KnownEnd)
 class Beginning(Generic[E]):
     """Known ends that share a beginning."""
 
-    __slots__ = ("by_digest", "lengths")
+    __slots__ = ("_counts", "by_digest", "lengths")
 
     def __init__(self) -> None:
+        #: Every length that some of them have, in order, and how many have it.
         self.lengths: list[int] = []
+        self._counts: dict[int, int] = {}
         self.by_digest: OrderedDict[tuple[int, int], E] = OrderedDict()
 
     def add(self, end: E) -> E | None:
         """Keep an end; the one that had to make room."""
         if (end.length, end.digest) not in self.by_digest:
-            insort(self.lengths, end.length)
+            known = self._counts.get(end.length, 0)
+            self._counts[end.length] = known + 1
+            if not known:
+                insort(self.lengths, end.length)
         self.by_digest[end.length, end.digest] = end
         if len(self.by_digest) <= MAX_ENDS_PER_BEGINNING:
             return None
         _, oldest = self.by_digest.popitem(last=False)
-        self.lengths.remove(oldest.length)
+        self._drop_length(oldest.length)
         return oldest
 
     def discard(self, end: E) -> None:
         """Forget an end, unless another took its place."""
         if self.by_digest.get((end.length, end.digest)) is end:
             del self.by_digest[end.length, end.digest]
-            self.lengths.remove(end.length)
+            self._drop_length(end.length)
 
-    def find(self, digest: PrefixDigest, size_bytes: int) -> E | None:
-        """The longest end that a member of that size goes on from."""
-        before, found = -1, None
+    def _drop_length(self, length: int) -> None:
+        left = self._counts[length] - 1
+        if left:
+            self._counts[length] = left
+        else:
+            del self._counts[length]
+            self.lengths.remove(length)
+
+    def find(self, digest: PrefixDigest) -> E | None:
+        """The longest end that a member goes on from."""
+        member, found = digest.member, None
+        size_bytes = len(member)
         for length in self.lengths:
             if length > size_bytes:
                 break
-            # Of several ends of one length a single look-up tells which it is.
-            if length != before:
+            # All end with a message: most places of another conversation are no end of one.
+            if member[length - 1] == _MESSAGE_END:
                 found = self.by_digest.get((length, digest.at(length)), found)
-                before = length
         return found
 
 

@@ -15,7 +15,6 @@ from router.prompt import PromptInput
 from router.proxy import splice
 from router.proxy.api import SHAPES, Api
 from router.proxy.kept import check_id, name_response, name_session
-from router.proxy.known_bodies import KnownBodies
 from router.proxy.members import decode_members, tell_fault
 
 #: Fields that belong to the router: a rank, a prefill/decode pairing or where to fetch KV from is not the client's to
@@ -56,7 +55,6 @@ class RequestBody:
         data: bytes,
         *,
         api: Api,
-        known: KnownBodies | None = None,
         salting: Callable[[str | None], str] | None = None,
         is_trusted: bool = False,
     ) -> None:
@@ -65,7 +63,6 @@ class RequestBody:
         Args:
             data: The body.
             api: Which members make its prompt.
-            known: Bodies checked before, with whose beginnings this one may begin.
             salting: Makes the salt of its tenant out of the client's own; None leaves that one.
             is_trusted: Its client may set the router's own fields; what the router sets itself stands all the same.
 
@@ -76,7 +73,7 @@ class RequestBody:
         self.data = data
         self.api = api
         self._shape = SHAPES[api]
-        members = decode_members(data) if known is None else known.decode(data, decode_members)
+        members = decode_members(data)
         self._members, self._is_sound = members.by_name, members.is_sound
         if not self._is_sound and splice.has_repeated_names(data, self._members):
             raise RequestError("a member of the body stands twice")

@@ -66,7 +66,7 @@ class KnownChats:
         with self._lock:
             for name in reversed(names):
                 beginning = self._beginnings.get(name)
-                known = None if beginning is None else beginning.find(PrefixDigest(view, self._seed), len(view))
+                known = None if beginning is None else beginning.find(PrefixDigest(view, self._seed))
                 if known is not None:
                     self._names.move_to_end(known)
                     break

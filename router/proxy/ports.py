@@ -23,7 +23,6 @@ from router.proxy.bounds import Bounds
 from router.proxy.converted import make_choice
 from router.proxy.headers import Headers
 from router.proxy.kept import ResponseChains
-from router.proxy.known_bodies import KnownBodies
 from router.proxy.known_chats import KnownChats
 from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.prediction import Evidence
@@ -136,8 +135,6 @@ class ProxyParts(msgspec.Struct, frozen=True, kw_only=True):
     forwards_keys: bool = True
     #: Whether predictions and answers agree, a rank.
     agreement: Agreement = msgspec.field(default_factory=Agreement)
-    #: Beginnings of bodies that were checked.
-    known_bodies: KnownBodies = msgspec.field(default_factory=KnownBodies)
     #: Conversations whose turns name the answer before.
     chains: ResponseChains = msgspec.field(default_factory=ResponseChains)
     #: Conversations of requests that name none.

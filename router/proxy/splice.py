@@ -73,19 +73,6 @@ def has_repeated_names(body: bytes, members: Mapping[str, bytes | memoryview]) -
     return len(find_members(body)) != len(members)
 
 
-def find_value(body: bytes, members: Mapping[str, bytes | memoryview], name: str) -> int | None:
-    """Offset of a member's value in a body whose members stand in this order; None where they do not."""
-    place = body.index(b"{")
-    for other, value in members.items():
-        named = _NAME.match(body, place)
-        if named is None or not body.startswith(value, named.end()):
-            return None
-        if other == name:
-            return named.end()
-        place = named.end() + len(value)
-    return None
-
-
 def _holds_only(body: bytes, members: Mapping[str, bytes | memoryview]) -> bool:
     """Whether the body is these members one after the other and blanks between; their values are not looked into."""
     place = body.index(b"{")

@@ -38,7 +38,7 @@ async def serve_tokens(call: Call, ranks: UsableRanks) -> RequestOutcome:
 async def count_tokens(call: Call, ranks: UsableRanks) -> RequestOutcome:
     """Length of a conversation in Anthropic's form; see `Call.run` for what is raised."""
     data = await call.read_body()
-    body = RequestBody(data, api=Api.MESSAGES, known=call.parts.known_bodies, salting=call.salting)
+    body = RequestBody(data, api=Api.MESSAGES, salting=call.salting)
     call.check_allowed(body.model)
     check_model(call.parts, body.model)
     return await _ask_rank(call, ranks, data, body.model, await _find_home(call, body))

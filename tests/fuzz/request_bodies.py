@@ -17,7 +17,6 @@ with instrumented():
     from router.proxy.bounds import Bounds, check_bounds
     from router.proxy.converted import convert, is_converted
     from router.proxy.kept import MAX_ID_CHARS
-    from router.proxy.known_bodies import KnownBodies
     from router.proxy.known_chats import KnownChats
     from router.sessions.identity import find_session
 
@@ -74,7 +73,7 @@ def check(data: bytes) -> None:
     for member in (look_over(text) or {}).values():
         msgspec.json.decode(member)
     try:
-        body = RequestBody(text, api=api, known=KnownBodies())
+        body = RequestBody(text, api=api)
         forwarded, _ = body.to_forward()
         find_session({}, body.identity)
         assert body.choices >= 1

@@ -32,7 +32,6 @@ def count_traces(client):
         "pins": len(placer.pins),
         "decisions": len(placer.decisions),
         "fingerprints": len(parts.fingerprints),
-        "bodies": len(parts.known_bodies),
         "chains": len(parts.chains),
         "chunks": parts.prompts.approximate.count_chunks(),
         "page": page,

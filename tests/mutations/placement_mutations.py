@@ -162,8 +162,8 @@ PLACEMENT = (
     Mutation(
         "answers that broke off are learned from",
         "router/placement/placer.py",
-        "        if end.outcome is not Outcome.DONE or output_tokens is None:\n",
-        "        if output_tokens is None:\n",
+        "        if end.outcome is Outcome.DONE and output_tokens is not None:\n",
+        "        if output_tokens is not None:\n",
         EXPECTED,
     ),
     Mutation(

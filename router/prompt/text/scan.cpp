@@ -19,6 +19,10 @@ bool is_blank(Byte c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; 
 bool is_digit(Byte c) { return c >= '0' && c <= '9'; }
 // Not a plain character of a string: its end, an escape, a control character, more than one byte.
 bool is_special(Byte c) { return c < 0x20 || c == '"' || c == '\\' || c >= 0x80; }
+// What a backslash and this one character stand for; `u` takes more of them.
+bool is_escape(Byte c) {
+  return c == 'n' || c == '"' || c == '\\' || c == 't' || c == 'r' || c == '/' || c == 'b' || c == 'f';
+}
 bool goes_on(Byte c) { return (c & 0xC0) == 0x80; }
 
 class Scanner {
@@ -175,7 +179,7 @@ class Scanner {
     }
   }
 
-  // Up to the next special character.
+  // Up to the next special character; on the way over escapes of one character, which code is full of.
   void skip_plain() {
 #if defined(__SSE2__)
     const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\'), least = _mm_set1_epi8(0x20);
@@ -184,10 +188,14 @@ class Scanner {
       // Signed: below 0x20 are control characters and all bytes from 0x80 on.
       const __m128i found = _mm_or_si128(_mm_cmplt_epi8(block, least),
                                          _mm_or_si128(_mm_cmpeq_epi8(block, quote), _mm_cmpeq_epi8(block, slash)));
-      const auto mask = static_cast<unsigned>(_mm_movemask_epi8(found));
-      if (mask != 0) {
-        at_ += std::countr_zero(mask);
-        return;
+      auto mask = static_cast<unsigned>(_mm_movemask_epi8(found));
+      while (mask != 0) {
+        const int place = std::countr_zero(mask);
+        if (at_[place] != '\\' || place == 15 || !is_escape(at_[place + 1])) {
+          at_ += place;
+          return;
+        }
+        mask &= ~(3u << place);
       }
       at_ += 16;
     }
@@ -226,7 +234,7 @@ class Scanner {
     ++at_;
     if (at_ == end_) return false;
     const Byte c = *at_++;
-    if (c != 'u') return std::strchr("\"\\/bfnrt", c) != nullptr && c != 0;
+    if (c != 'u') return is_escape(c);
     unsigned first = 0, second = 0;
     if (!read_hex(first)) return false;
     if (first < 0xD800 || first > 0xDFFF) return true;

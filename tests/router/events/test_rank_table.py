@@ -41,8 +41,8 @@ def stored(first, last, **fields):
 
 
 class Table:
-    def __init__(self):
-        self.ranks = FedRanks(NaivePrefixIndex(), FeedLimits(), clock=lambda: 1.0)
+    def __init__(self, clock=lambda: 1.0, **more):
+        self.ranks = FedRanks(NaivePrefixIndex(), FeedLimits(), clock=clock, **more)
         self.seqs = {}
 
     def follow(self, worker, **fields):
@@ -88,6 +88,16 @@ def test_ways_that_take_too_long_to_look_up_are_left_out_and_tried_again_later()
     assert walks.count_within(OPTIONS_S, 1_000) in (1, 2)
     assert walks.count_within(OPTIONS_S, 4_000) == 0
     assert next(tries for tries in range(9_999) if walks.count_within(OPTIONS_S, 4_000)) > 100
+
+
+def test_a_machine_that_stood_still_tells_nothing_of_what_a_walk_costs():
+    hours = count(0.0, 3_600.0)
+    for more, is_asked_again in (({}, True), ({"timer": hours.__next__}, False)):
+        table = Table(hours.__next__, **more)
+        rank = table.follow("a")
+        table.publish(rank, stored(0, 6, medium=Medium.HOST))
+        assert table.options(rank)
+        assert bool(table.options(rank)) == is_asked_again
 
 
 def test_without_a_layout_the_bytes_of_a_way_are_not_known():

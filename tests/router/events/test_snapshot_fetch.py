@@ -49,7 +49,7 @@ def served(status, body):
 
 def fetch(url, *, wanted=1_000, clock=time.monotonic):
     """Parts as they were handed on, up to the end, the failure, or the one after which no more is wanted."""
-    fetcher = SnapshotFetcher(limit_s=5.0, clock=clock)
+    fetcher = SnapshotFetcher(limit_s=PATIENCE_S, clock=clock)
     parts = queue.SimpleQueue()
     left = iter(range(wanted - 1, -1, -1))
 
@@ -94,9 +94,9 @@ def test_an_address_that_cannot_be_asked_is_a_failure_too():
 
 
 def test_a_snapshot_that_drips_is_given_up_although_no_piece_is_late():
-    minutes = count(0.0, 60.0)
+    hours = count(0.0, 3_600.0)
     with served(200, WHOLE) as url:
-        assert fetch(url, clock=lambda: next(minutes))[-1] is None
+        assert fetch(url, clock=lambda: next(hours))[-1] is None
 
 
 def test_what_is_not_wanted_any_more_is_not_read_on():

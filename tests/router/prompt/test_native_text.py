@@ -138,3 +138,11 @@ def test_roles_are_found_at_the_places_that_a_plain_search_finds(words):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(native, "_native", None)
         assert find_roles(memoryview(text), 3) == places[:3]
+
+
+@built
+def test_any_character_behind_a_backslash_is_taken_as_the_decoder_takes_it_wherever_it_stands():
+    for place in range(18):
+        for code in range(256):
+            data = b'{"a":"' + b"." * place + b"\\" + bytes([code]) + b'0041................"}'
+            assert (look_over(data) is None) == (decode_all(data) is None)
