@@ -244,8 +244,8 @@ FLEET = (
     Mutation(
         "who comes while no worker is there is refused though others wait for one",
         ADMIT,
-        "                if not self.is_waited_out(error):\n",
-        "                if not isinstance(error, OverloadedError):\n",
+        "            if not self.is_waited_out(error):\n",
+        "            if not isinstance(error, OverloadedError):\n",
         OUTAGES,
     ),
     Mutation(
