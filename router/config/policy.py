@@ -60,7 +60,8 @@ class PolicyWeights(ConfigModel):
 class Coefficients(ConfigModel):
     """What work costs on one rank. The defaults are of the order of a mid-size model on one data-centre GPU.
 
-    Measured times scale them while the router runs, so that their proportions matter more than their level.
+    Measured times of streams and of whole answers scale them while the router runs, so that their proportions matter
+    more than their level.
     """
 
     #: Seconds that a prefill takes however little it computes: a pass over the weights.

@@ -21,6 +21,8 @@ LEAST_RATIO = math.exp(-MAX_LOG_RATIO)
 MAX_LOG_STEP = 1.0
 #: Weight of a measurement once many were seen.
 SLOWEST_LEARNING_RATIO = 0.05
+#: Measurements that are taken as they come; those after them move a pace within `MAX_LOG_STEP`.
+FIRST_MEASUREMENTS = 4
 #: Measurements after which a worker's own ratio counts as much as the fleet's.
 PRIOR_MEASUREMENTS = 16.0
 #: Seconds in which a worker's measurements lose all but 1/e of their weight.
@@ -38,20 +40,41 @@ class Pace:
         self._log_ratio = 0.0
         #: Measured over predicted seconds.
         self.ratio = 1.0
-        #: Measurements taken in.
-        self.measurements = 0
+        #: Measurements taken in, each by its share.
+        self.measurements = 0.0
 
-    def record(self, *, predicted_s: float, measured_s: float) -> None:
-        """Takes one measurement in. `predicted_s` is without the ratio; either at or below zero is passed over."""
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has its first measurements, so that one alone moves it little."""
+        return self.measurements > FIRST_MEASUREMENTS
+
+    def record(self, *, predicted_s: float, measured_s: float, share: float = 1.0) -> None:
+        """Takes one measurement in; what is no time is passed over.
+
+        Args:
+            predicted_s: Predicted seconds, without the ratio.
+            measured_s: Seconds it took.
+            share: Part of what was measured that is prefill, 0..1: by so much it counts, but for the first ones.
+        """
         if not (0 < predicted_s < math.inf and 0 < measured_s < math.inf):
             return
-        self.measurements += 1
-        weight = max(SLOWEST_LEARNING_RATIO, 1.0 / (1.0 + self.measurements))
+        counts = _find_weight(share, self.measurements)
+        self.measurements += counts
+        weight = counts * max(SLOWEST_LEARNING_RATIO, 1.0 / (1.0 + self.measurements))
         step = math.log(measured_s) - math.log(predicted_s) - self._log_ratio
-        bound = MAX_LOG_STEP if self.measurements > 4 else MAX_LOG_RATIO
+        bound = MAX_LOG_STEP if self.is_settled else MAX_LOG_RATIO
         moved = self._log_ratio + weight * min(max(step, -bound), bound)
         self._log_ratio = min(max(moved, -MAX_LOG_RATIO), MAX_LOG_RATIO)
         self.ratio = math.exp(self._log_ratio)
+
+
+def _find_weight(share: float, known: float) -> float:
+    """What a measurement counts of which a pace is only a share.
+
+    An engine that is twice as fast at the one is most likely so at the other too: as long as next to nothing is known,
+    the whole stands for each of its parts.
+    """
+    return max(share, 1.0 / (1.0 + known))
 
 
 class AttentionPace:
@@ -111,28 +134,35 @@ class StepPace:
         #: The same of what the context adds, relative to the other.
         self.context_ratio = 1.0
 
+    @property
+    def is_settled(self) -> bool:
+        """Whether it has its first measurements, so that one alone moves it little."""
+        return self._weight > FIRST_MEASUREMENTS
+
     def predict_s(self, base_s: float, context_s: float) -> float:
         """Seconds of a step for which the coefficients say so much."""
         return self.ratio * (base_s + self.context_ratio * context_s)
 
-    def record(self, *, base_s: float, context_s: float, measured_s: float) -> None:
-        """Takes the mean step of one answer in; what is no time is passed over.
+    def record(self, *, base_s: float, context_s: float, measured_s: float, share: float = 1.0) -> None:
+        """Takes the mean step of one answer in, or the steps of some time; what is no time is passed over.
 
         Args:
             base_s: Predicted seconds of a step without any context, without any ratio.
             context_s: Predicted seconds that its context adds.
             measured_s: Seconds it took.
+            share: Part of what was measured that is steps, 0..1: by so much it counts, but for the first ones.
         """
         predicted_s = base_s + context_s
         if not (base_s >= 0 and context_s >= 0 and 0 < predicted_s < math.inf and 0 < measured_s < math.inf):
             return
-        x, kept = context_s / predicted_s, 1.0 - 1.0 / self.MEMORY
+        counts = _find_weight(share, self._weight)
+        x, kept = context_s / predicted_s, 1.0 - counts / self.MEMORY
         usual = math.log(self.ratio * (1.0 - x + self.context_ratio * x))
-        bound = MAX_LOG_STEP if self._weight > 4 else 2 * MAX_LOG_RATIO
+        bound = MAX_LOG_STEP if self.is_settled else 2 * MAX_LOG_RATIO
         y = math.exp(usual + min(max(math.log(measured_s) - math.log(predicted_s) - usual, -bound), bound))
-        self._weight = kept * self._weight + 1.0
-        self._x, self._y = kept * self._x + x, kept * self._y + y
-        self._xx, self._xy = kept * self._xx + x * x, kept * self._xy + x * y
+        self._weight = kept * self._weight + counts
+        self._x, self._y = kept * self._x + counts * x, kept * self._y + counts * y
+        self._xx, self._xy = kept * self._xx + counts * x * x, kept * self._xy + counts * x * y
         self._fit()
 
     def _fit(self) -> None:
@@ -167,11 +197,10 @@ class _Offset:
         self._weight = 0.0
         self._at_s = -math.inf
 
-    def record(self, log_offset: float, now_s: float) -> None:
-        weight = self.find_weight(now_s) + 1.0
-        share = max(1.0 / weight, SLOWEST_LEARNING_RATIO)
+    def record(self, log_offset: float, now_s: float, share: float) -> None:
+        weight = self.find_weight(now_s) + share
         step = min(max(log_offset - self._log_offset, -MAX_LOG_STEP), MAX_LOG_STEP)
-        moved = self._log_offset + share * step
+        moved = self._log_offset + max(share / weight, share * SLOWEST_LEARNING_RATIO) * step
         self._log_offset = min(max(moved, -MAX_LOG_RATIO), MAX_LOG_RATIO)
         self._weight, self._at_s = weight, max(now_s, self._at_s)
 
@@ -209,13 +238,17 @@ class WorkerPaces:
         self.ratios = {worker: msgspec.structs.replace(ratios, context=ratio) for worker, ratios in self.ratios.items()}
         return True
 
-    def record_prefill(self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float) -> None:
-        """A prefill took so long, with so much predicted at the fleet's pace."""
-        _record(self._prefill, worker, predicted_s, measured_s, now_s)
+    def record_prefill(
+        self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float, share: float = 1.0
+    ) -> None:
+        """A prefill took so long, with so much predicted at the fleet's pace; `share` as in `Pace.record`."""
+        _record(self._prefill, worker, _compare(measured_s, predicted_s), now_s, share)
 
-    def record_decode(self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float) -> None:
+    def record_decode(
+        self, worker: WorkerId, *, predicted_s: float, measured_s: float, now_s: float, share: float = 1.0
+    ) -> None:
         """The same for the time between tokens."""
-        _record(self._decode, worker, predicted_s, measured_s, now_s)
+        _record(self._decode, worker, _compare(measured_s, predicted_s), now_s, share)
 
     def refresh(self, now_s: float) -> list[WorkerId]:
         """Brings the ratios up to date; returns the workers whose changed."""
@@ -245,7 +278,13 @@ class WorkerPaces:
 
 
 def _record(
-    offsets: dict[WorkerId, _Offset], worker: WorkerId, predicted_s: float, measured_s: float, now_s: float
+    offsets: dict[WorkerId, _Offset], worker: WorkerId, log_offset: float | None, now_s: float, share: float
 ) -> None:
-    if 0 < predicted_s < math.inf and 0 < measured_s < math.inf:
-        offsets.setdefault(worker, _Offset()).record(math.log(measured_s) - math.log(predicted_s), now_s)
+    if log_offset is not None:
+        offsets.setdefault(worker, _Offset()).record(log_offset, now_s, share)
+
+
+def _compare(measured_s: float, predicted_s: float) -> float | None:
+    """Logarithm of their ratio; None where either is no time."""
+    are_times = 0 < predicted_s < math.inf and 0 < measured_s < math.inf
+    return math.log(measured_s) - math.log(predicted_s) if are_times else None

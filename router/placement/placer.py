@@ -22,12 +22,12 @@ from router.placement.eligible import Eligible, find_eligible
 from router.placement.following import Following
 from router.placement.homes import Home, is_broken, name_home
 from router.placement.instructions import Instruction, Place, Reject, RejectReason
+from router.placement.learning import PaceLearning
 from router.placement.ledger import Ledger
 from router.placement.legs import PrefillLegs, is_leg
-from router.placement.paces import predict_step, record_decode, record_prefill
 from router.placement.pairs import JointChooser
 from router.placement.question import MAX_TOKENS, Inquiry, Question
-from router.placement.reservation import Reservation, StepParts
+from router.placement.reservation import Reservation
 from router.placement.settings import PlacerSettings, StimulusCounts
 from router.placement.shadow import Shadow
 from router.placement.stimuli import (
@@ -45,7 +45,7 @@ from router.placement.tell import tell_choice, tell_refusal
 from router.policy.base import Policy
 from router.policy.cache_affinity import CacheAffinity
 from router.policy.prefill import prefill_s
-from wire.ids import SessionId, Target
+from wire.ids import SessionId
 
 __all__ = ["MAX_TOKENS", "Placer", "PlacerSettings", "StimulusCounts"]
 
@@ -65,10 +65,15 @@ class Placer:
         self._settings = settings or PlacerSettings()
         self._seed = rng_seed
         self._books = Books(self._settings, Ledger() if ledger is None else ledger, policy.coefficients)
+        self._standings = self._books.standings
         self.clock = PlacementClock()
         self._legs = PrefillLegs(self._books)
         self.fleet = self._books.fleet
         self.ledger = self._books.ledger
+        self._learning = None
+        if self._settings.learn_pace:
+            costs = policy.coefficients
+            self._learning = PaceLearning(paces=self._books.paces, fleet=self.fleet, ledger=self.ledger, costs=costs)
         self.homes = self._books.homes
         self.pins = self._books.pins
         self.breakers = self._books.breakers
@@ -96,6 +101,8 @@ class Placer:
         self._weights = policy.weights if isinstance(policy, CacheAffinity) else None
         self._costs = policy.coefficients
         self._books.change_policy(policy.coefficients)
+        if self._learning is not None:
+            self._learning.change_policy(policy.coefficients)
 
     def _ask_with(self, policy: Policy, *, is_exhaustive: bool) -> JointChooser:
         standings, seed = self._books.standings, self._seed
@@ -113,7 +120,7 @@ class Placer:
             now_s = self.clock.advance_by_report(stimulus.now_s)
         else:
             now_s = self.clock.advance(stimulus.now_s)
-        self._books.standings.set_time(now_s)
+        self._standings.now_s = now_s
         if isinstance(stimulus, RequestArrived):
             return (self._arrive(stimulus, now_s),)
         self._takers.get(type(stimulus), Placer._take)(self, stimulus, now_s)
@@ -176,7 +183,7 @@ class Placer:
     def _ask(self, eligible: Eligible, conversation: SessionId | None, now_s: float) -> tuple[Question, Home | None]:
         """The question, and the conversation's home whether it counts or not."""
         books, arrival, doubted = self._books, eligible.arrival, eligible.doubted
-        books.standings.refresh(now_s)
+        self._standings.refresh(now_s)
         home = self.homes.look_up(conversation, now_s)
         is_cut = home is not None and (
             home.target in doubted
@@ -220,6 +227,8 @@ class Placer:
         entry = charge.entry
         self._following.place(entry.request_id, entry.target, query.prompt_tokens - entry.assumed_cached_tokens)
         self._books.charge(arrival, query, entry, received_tokens=charge.received_tokens)
+        if self._learning is not None and selection.prefill is None:
+            self._learning.begin(entry, is_clean=not arrival.excluded and not question.options.get(entry.target))
         if charge.leg is not None:
             self._legs.charge(arrival, charge.leg)
 
@@ -237,11 +246,10 @@ class Placer:
         self._following.start_decode(request_id)
         self._legs.end(request_id, now_s)
         books, target = self._books, running.target
-        books.standings.touch(target)
+        self._standings.touch(target)
         running.first_token_at_s = now_s
-        if self._settings.learn_pace:
-            running.first_step = self._predict_step(target)
-            record_prefill(books.paces, running, cached_tokens=token.cached_tokens, now_s=now_s, costs=self._costs)
+        if self._learning is not None:
+            self._learning.start_decode(running, token.cached_tokens, now_s)
         self.residency.confirm(request_id, now_s)
         self.decisions.record_first_token(request_id, max(0.0, now_s - running.reserved_at_s))
         self._record_cached(running, token.cached_tokens)
@@ -252,44 +260,32 @@ class Placer:
         if leg is None:
             self.ignored.late += 1
             return
-        if end.outcome is Outcome.DONE and self._settings.learn_pace:
-            record_prefill(self._books.paces, leg, cached_tokens=end.cached_tokens, now_s=now_s, costs=self._costs)
+        if end.outcome is Outcome.DONE and self._learning is not None:
+            self._learning.end_leg(leg, end.cached_tokens, now_s)
         running = self.ledger.find(end.request_id)
         if running is not None:
             self._record_cached(running, end.cached_tokens)
-
-    def _predict_step(self, target: Target) -> StepParts:
-        rank = self.fleet.find(target)
-        capacity_tokens = None if rank is None else rank.find_capacity_tokens()
-        return predict_step(*self.ledger.find_decoding(target), capacity_tokens, self._costs)
 
     def _progress(self, progress: OutputProgressed, _now_s: float) -> None:
         running = self.ledger.record_output(progress.request_id, min(progress.output_tokens, MAX_TOKENS))
         if running is None:
             self.ignored.late += 1
             return
-        self._books.standings.touch(running.target)
+        self._standings.touch(running.target)
 
     def _end(self, end: RequestEnded, now_s: float) -> None:
         request_id, output_tokens = end.request_id, end.output_tokens
         running = self.ledger.find(request_id)
-        last_step = None if running is None else self._find_last_step(running)
-        if running is None or self.ledger.release(request_id, now_s) is None:
+        if running is None:
             self.ignored.late += 1
             return
+        if self._learning is not None:
+            self._learning.end(running, end, now_s)
+        self.ledger.release(request_id, now_s)
         self._close(running, end.outcome, now_s)
         self._record_cached(running, end.cached_tokens)
-        if end.outcome is not Outcome.DONE or output_tokens is None:
-            return
-        self.ledger.outputs.record(output_tokens)
-        if last_step is not None:
-            record_decode(self._books.paces, running, last_step=last_step, output_tokens=output_tokens, now_s=now_s)
-
-    def _find_last_step(self, running: Reservation) -> StepParts | None:
-        """A step on the rank while the request still is there; None where nothing is learned of it."""
-        if running.first_token_at_s is None or not self._settings.learn_pace:
-            return None
-        return self._predict_step(running.target)
+        if end.outcome is Outcome.DONE and output_tokens is not None:
+            self.ledger.outputs.record(output_tokens)
 
     def _close(self, running: Reservation, outcome: Outcome, now_s: float) -> None:
         """The load is off: settles or withdraws what rested on the request."""
@@ -297,7 +293,7 @@ class Placer:
         self._legs.end(request_id, now_s)
         self._following.end(request_id)
         self.breakers.end(request_id)
-        books.standings.touch(running.target)
+        self._standings.touch(running.target)
         self.decisions.record_outcome(request_id, outcome.value)
         if outcome is Outcome.DONE:
             self.residency.confirm(request_id, now_s)
@@ -328,6 +324,8 @@ class Placer:
 
     def _change_fleet(self, change: FleetChanged, now_s: float) -> None:
         for target in self._books.replace_fleet(change.ranks, now_s):
+            if self._learning is not None:
+                self._learning.forget(target)
             for entry in self.ledger.release_target(target, now_s):
                 if not self._legs.lose(entry.request_id):
                     self._close(entry, Outcome.WORKER_LOST, now_s)
@@ -355,6 +353,8 @@ class Placer:
     def check_invariants(self) -> None:
         """Raises AssertionError when ledger, legs, homes, predictions and fleet disagree."""
         self._books.check_invariants()
+        if self._learning is not None:
+            self._learning.check_invariants()
         charged = self.ledger.open_requests()
         legs = [name for name in charged if is_leg(name)]
         if sorted(legs) != sorted(self._legs.names()):

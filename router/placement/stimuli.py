@@ -123,6 +123,10 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     cached_tokens: int | None = None
     #: Tokens generated; None where unknown.
     output_tokens: int | None = None
+    #: Answers that have these.
+    answers: int = 1
+    #: When all of an answer was there that was not streamed; None of others.
+    whole_at_s: float | None = None
 
 
 class TargetJudged(msgspec.Struct, frozen=True, kw_only=True):

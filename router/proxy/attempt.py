@@ -66,6 +66,7 @@ class Attempt:
         self._prediction: Prediction | None = None
         self._first_byte_s: float | None = None
         self._first_output_s: float | None = None
+        self._whole_at_s: float | None = None
         #: Most that one rank held of the prompt at the last look.
         self._held_tokens = 0
 
@@ -157,6 +158,11 @@ class Attempt:
         if self._first_byte_s is None:
             self._first_byte_s = self._clock()
 
+    def see_whole_answer(self) -> None:
+        """All of it is there; a slow client does not count for its engine."""
+        self.see_first_byte()
+        self._whole_at_s = self._clock()
+
     def see_first_output(self) -> None:
         """The model's first output came."""
         if self.on_output is not None:
@@ -205,6 +211,8 @@ class Attempt:
                 outcome=outcome,
                 cached_tokens=reused_tokens,
                 output_tokens=counts.completion_tokens,
+                answers=self._asked.choices,
+                whole_at_s=self._whole_at_s,
             )
         )
         if outcome is Outcome.DONE:

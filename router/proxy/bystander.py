@@ -7,6 +7,9 @@ class Bystander:
     def see_first_byte(self) -> None:
         """See `Witness`."""
 
+    def see_whole_answer(self) -> None:
+        """See `Witness`."""
+
     def see_first_output(self) -> None:
         """See `Witness`."""
 

@@ -289,7 +289,29 @@ NATIVE_HYBRID = (*HYBRID, "tests/models/test_index_twins.py")
 SCAN = "router/prompt/text/scan.cpp"
 SCAN_TESTS = ("tests/router/prompt/test_native_text.py",)
 
+LINES = "router/proxy/header_lines/lines.cpp"
+LINES_MODULE = "router/proxy/header_lines/module.cpp"
+LINES_TESTS = ("tests/router/proxy/test_native_lines.py",)
+
 NATIVE_CODE = (
+    Mutation("native: a line end within a line passes", LINES, " || holds(text, '\\r')", "", LINES_TESTS),
+    Mutation("native: another coding than chunks passes", LINES, "++other_codings;", ";", LINES_TESTS),
+    Mutation(
+        "native: lines that the connection names cross",
+        LINES_MODULE,
+        "(!named.empty() && named.contains(lowered)) || ",
+        "",
+        LINES_TESTS,
+    ),
+    Mutation("native: the router's own line stands twice", LINES_MODULE, " || own.contains(name)", "", LINES_TESTS),
+    Mutation("native: trailers are lines of a head", LINES_MODULE, "!is_open_ || ", "", LINES_TESTS),
+    Mutation(
+        "native: a head has any number of lines",
+        LINES_MODULE,
+        " || static_cast<std::size_t>(PyList_GET_SIZE(lines_.ptr())) == max_lines_",
+        "",
+        LINES_TESTS,
+    ),
     Mutation("native: half a surrogate pair is text", SCAN, "second <= 0xDFFF;", "second <= 0xFFFF;", SCAN_TESTS),
     Mutation(
         "native: an escaped quote ends its string",

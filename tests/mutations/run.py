@@ -19,6 +19,7 @@ from catalogue import NATIVE_CODE, PYTHON, Mutation
 from fleet_mutations import FLEET
 from kernel_mutations import KERNELS
 from leg_mutations import LEGS
+from pace_mutations import PACES
 from placement_mutations import NATIVE_PRICING, PLACEMENT
 from wire_mutations import WIRE
 
@@ -119,7 +120,7 @@ def try_all(folder: Path, mutations: Sequence[Mutation], *, is_native: bool) -> 
 
 def main(words: Sequence[str]) -> int:
     """Exit status."""
-    in_python = (*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API, *LEGS, *WIRE, *KERNELS)
+    in_python = (*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API, *LEGS, *PACES, *WIRE, *KERNELS)
     in_native = (*NATIVE_CODE, *NATIVE_PRICING)
     python, native = ([m for m in known if all(w in m.name for w in words)] for known in (in_python, in_native))
     with tempfile.TemporaryDirectory() as name:

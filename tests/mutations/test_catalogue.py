@@ -9,6 +9,7 @@ from catalogue import NATIVE_CODE, PYTHON, Mutation
 from fleet_mutations import FLEET
 from kernel_mutations import KERNELS
 from leg_mutations import LEGS
+from pace_mutations import PACES
 from placement_mutations import NATIVE_PRICING, PLACEMENT
 from run import MutationError, put_in
 from wire_mutations import WIRE
@@ -18,7 +19,7 @@ ROOT = Path(__file__).parents[2]
 
 @pytest.mark.parametrize(
     "mutation",
-    [*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API, *LEGS, *WIRE, *KERNELS, *NATIVE_PRICING],
+    [*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API, *LEGS, *PACES, *WIRE, *KERNELS, *NATIVE_PRICING],
     ids=lambda mutation: mutation.name,
 )
 def test_the_text_of_a_mutation_stands_once_in_its_file(mutation):
@@ -27,7 +28,7 @@ def test_the_text_of_a_mutation_stands_once_in_its_file(mutation):
 
 
 def test_every_mutation_has_a_name_of_its_own_and_tests_that_exist():
-    every = (*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API, *LEGS, *WIRE, *KERNELS, *NATIVE_CODE, *NATIVE_PRICING)
+    every = (*PYTHON, *PLACEMENT, *FLEET, *ACCESS, *API, *LEGS, *PACES, *WIRE, *KERNELS, *NATIVE_CODE, *NATIVE_PRICING)
     assert len({mutation.name for mutation in every}) == len(every)
     assert all((ROOT / test).exists() for mutation in every for test in mutation.tests)
 

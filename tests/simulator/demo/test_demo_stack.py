@@ -82,7 +82,7 @@ def assert_interrupted(process, children):
 
 
 def test_an_interrupt_while_engines_start_leaves_no_child_and_exit_code_130():
-    process = start(*SMALL)
+    process = start(*LONG)
     children = wait_for_children(process, 2)
     process.send_signal(signal.SIGINT)
     assert_interrupted(process, children)
@@ -98,7 +98,7 @@ def test_an_interrupt_in_the_middle_of_a_run_leaves_no_child_and_exit_code_130()
 
 
 def test_a_reader_that_goes_away_leaves_no_child_and_exit_code_141():
-    process = start(*SMALL)
+    process = start(*LONG)
     assert any("starting" in line for line in iter(process.stdout.readline, ""))
     children = wait_for_children(process, 2)
     assert children
