@@ -56,7 +56,6 @@ class FleetWatch:
         prompts: PromptCatalogue,
         agreement: Agreement | None = None,
         clock: Callable[[], float] = time.monotonic,
-        parity_every_requests: int = PARITY_EVERY_REQUESTS,
         tls: ssl.SSLContext | None = None,
         sources: Sequence[Source] = (),
         on_left: Callable[[tuple[Target, ...]], None] = lambda _targets: None,
@@ -70,7 +69,6 @@ class FleetWatch:
             prompts: Is filled by it.
             agreement: How predictions and answers agree.
             clock: Seconds of placement.
-            parity_every_requests: Requests after which a worker's ids are compared again.
             tls: How workers are spoken to over TLS.
             sources: Who else knows of workers.
             on_left: Is told the ranks of a worker that left for good.
@@ -91,7 +89,6 @@ class FleetWatch:
             agreement=agreement or Agreement(),
             tell_placement=self._tell_placement,
             clock=clock,
-            parity_every_requests=parity_every_requests,
         )
         self._client: httpx.AsyncClient | None = None
         self._watches: dict[WorkerId, asyncio.Task[None]] = {}
@@ -310,7 +307,7 @@ class FleetWatch:
         known = self.workers.get(worker)
         if known is not None:
             known.requests_since_parity += 1
-            if known.requests_since_parity == self._examiner.parity_every_requests:
+            if known.requests_since_parity == PARITY_EVERY_REQUESTS:
                 self._urgent[worker].set()
 
     def report_unreachable(self, worker: WorkerId) -> None:

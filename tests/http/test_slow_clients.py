@@ -15,7 +15,7 @@ from router.proxy.interrupt import ExchangeWatch
 from router.proxy.ports import ProxyLimits
 from router.proxy.relay import Expected, Relay
 
-LONG = {"idle_s": 1_000.0, "first_byte_s": 1_000.0}
+LONG = {"idle_s": 1_000.0, "first_byte_s": 1_000.0, "request_s": 1_000_000.0}
 PIECE = chunk("a" * 10_000)
 #: Pieces of an answer: far more than kernels and router keep.
 COUNT = 1_000
@@ -29,6 +29,7 @@ def watches(monkeypatch):
     class Watch(ExchangeWatch):
         def __init__(self, client, lookout):
             super().__init__(client, lookout)
+            self.client = client
             made.append(self)
 
     monkeypatch.setattr("router.proxy.output_call.ExchangeWatch", Watch)
@@ -82,7 +83,7 @@ async def sipping(engine, script, watches, **timeouts):
     async with on_socket([engine.url], timeouts=LONG | timeouts) as client:
         sipper = Sipper(client.base_url)
         await sipper.ask()
-        await eventually(lambda: watches and watches[0]._client.is_full)
+        await eventually(lambda: watches and watches[0].client.is_full)
         yield client, sipper, watches[0]
         sipper.socket.close()
 
@@ -103,8 +104,9 @@ def pouring(then=None):
 
 def age(watch, seconds=1_001.0):
     """So long ago the last piece came, or the client was last looked at."""
-    watch._touched_s -= seconds
-    watch.look(asyncio.get_running_loop().time())
+    now_s = asyncio.get_running_loop().time()
+    watch.postpone(-seconds, now_s)
+    watch.look(now_s)
 
 
 async def test_a_client_that_sips_gets_all_of_its_answer_however_long_it_takes(engine, watches):
@@ -112,10 +114,10 @@ async def test_a_client_that_sips_gets_all_of_its_answer_however_long_it_takes(e
         for _ in range(5):
             age(watch)
             assert watch.cause is None
-            unsent = watch._client.count_unsent()
-            while watch._client.count_unsent() == unsent:
+            unsent = watch.client.count_unsent()
+            while watch.client.count_unsent() == unsent:
                 await sipper.sip()
-            assert watch._client.is_full
+            assert watch.client.is_full
         await sipper.take_all()
         await eventually(lambda: value(client.router, "requests_total", outcome="done") == 1)
         assert sipper.read_body().count(PIECE) == COUNT
@@ -154,7 +156,7 @@ class Patient:
     end = write
 
     async def drain(self):
-        self.watch_of._touched_s -= 999.0
+        self.watch_of.postpone(-999.0, asyncio.get_running_loop().time())
 
 
 class Poured:
@@ -172,12 +174,14 @@ class Poured:
         for piece in (PIECE, chunk("b", "stop") + DONE):
             assert take(piece)
             await drain()
-            self.silent_s.append(asyncio.get_running_loop().time() - self.watch._touched_s)
+            now_s = asyncio.get_running_loop().time()
+            self.watch.look(now_s)
+            self.silent_s.append(now_s + LONG["idle_s"] - self.watch.due_s)
 
 
 async def test_the_silence_of_an_engine_begins_when_it_is_read_from_again():
     client = Patient()
-    limits = ProxyLimits(body_bytes=1, first_byte_s=1_000.0, idle_s=1_000.0, request_s=1_000_000.0)
+    limits = ProxyLimits(body_bytes=1, **LONG)
     with ExchangeWatch(client, Lookout()) as watch:
         client.watch_of, poured = watch, Poured(watch)
         relay = Relay(poured, client, Bystander(), watch, limits=limits, own_headers={})
@@ -191,7 +195,7 @@ async def test_an_engine_that_falls_silent_behind_a_slow_client_is_found_out(eng
         age(watch)
         while sipper.count_taken() < COUNT * len(PIECE):
             await sipper.sip(1 << 20)
-        await eventually(lambda: not watch._client.is_full)
+        await eventually(lambda: not watch.client.is_full)
         age(watch)
         await sipper.take_all()
         assert b'"upstream_timeout"' in sipper.answer

@@ -206,8 +206,8 @@ WIRE = (
     Mutation(
         "one limit that goes wrong ends all others",
         "router/lookout.py",
-        "        try:\n            self.look(now_s)\n        finally:\n",
-        "        self.look(now_s)\n        if True:\n",
+        "        try:\n            self.look(now_s, late_s=now_s - self._next_s)\n        finally:\n",
+        "        self.look(now_s, late_s=now_s - self._next_s)\n        if True:\n",
         ("tests/router/test_lookout.py",),
     ),
     Mutation(
