@@ -158,6 +158,13 @@ FLEET = (
         ("tests/http/test_prompts_that_change.py",),
     ),
     Mutation(
+        "engines of two versions take turns in the form",
+        "router/control/parity.py",
+        "is_bound and refined != best",
+        "False",
+        ("tests/router/control/test_parity.py",),
+    ),
+    Mutation(
         "a wide network lets loopback and metadata in",
         "router/control/allow_list.py",
         "address in network and _lets_in(network, special)",
