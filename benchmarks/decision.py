@@ -3,10 +3,10 @@
 The cost policy over fleets of several sizes that live through agent sessions: three a rank, of 20k tokens and more, one
 or two requests at a time, load reports of all ranks every two seconds. Nothing is measured until there were as many
 turns as sessions, so that hardly two ranks are alike. Apart are turns of sessions, whose prompt lies on their home, and
-sessions that begin, with a head that a few ranks hold. Measured is `Placer.handle` of each arrival in CPU time: views
-renewed, ranks found, costs, explanation, charge; garbage is collected as in the router, where no decision waits for the
-oldest generation. Beside it the dry run of the same decision, which looks at every rank, and the life of a request after
-its placement.
+sessions that begin, with a head that a few ranks hold. Measured is `Placer.handle` of each arrival in CPU time: rows
+written, ranks found, costs, explanation, charge; garbage is collected as in the router, where no decision waits for the
+oldest generation. Beside it the dry run of the same decision, which looks at every rank, and the life of a request
+after its placement.
 """
 
 import sys
