@@ -317,6 +317,13 @@ NATIVE_CODE = (
         "",
         LINES_TESTS,
     ),
+    Mutation(
+        "native: a byte that all of the interpreter shares is written",
+        LINES_MODULE,
+        "PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(before",
+        "PyBytes_FromStringAndSize(before.data(), static_cast<Py_ssize_t>(before",
+        LINES_TESTS,
+    ),
     Mutation("native: half a surrogate pair is text", SCAN, "second <= 0xDFFF;", "second <= 0xFFFF;", SCAN_TESTS),
     Mutation(
         "native: an escaped character is looked at itself",
