@@ -293,7 +293,26 @@ LINES = "router/proxy/header_lines/lines.cpp"
 LINES_MODULE = "router/proxy/header_lines/module.cpp"
 LINES_TESTS = ("tests/router/proxy/test_native_lines.py",)
 
+GLANCE = "router/proxy/event_text/alike.cpp"
+GLANCE_TESTS = ("tests/router/proxy/test_native_alike.py", "tests/router/proxy/test_alike.py")
+
 NATIVE_CODE = (
+    Mutation(
+        "native: a text that ends its field is more of the same",
+        GLANCE,
+        "std::memchr(text.data(), '\"', text.size()) != nullptr) return false",
+        "std::memchr(text.data(), '\"', text.size()) != nullptr) {}",
+        GLANCE_TESTS,
+    ),
+    Mutation("native: a quote may be escaped", GLANCE, "event[end - 1] != '\\\\'", "true", GLANCE_TESTS),
+    Mutation("native: a chunk may be of any length", GLANCE, " || size > kMaxChunkBytes", "", GLANCE_TESTS),
+    Mutation(
+        "native: behind a chunk anything may stand",
+        GLANCE,
+        " || !data.substr(size).starts_with(kLineEnd)",
+        "",
+        GLANCE_TESTS,
+    ),
     Mutation("native: a line end within a line passes", LINES, " || holds(text, '\\r')", "", LINES_TESTS),
     Mutation("native: another coding than chunks passes", LINES, "++other_codings;", ";", LINES_TESTS),
     Mutation(
@@ -310,6 +329,13 @@ NATIVE_CODE = (
         LINES_MODULE,
         " || static_cast<std::size_t>(PyList_GET_SIZE(lines_.ptr())) == max_lines_",
         "",
+        LINES_TESTS,
+    ),
+    Mutation(
+        "native: a byte that all of the interpreter shares is written",
+        LINES_MODULE,
+        "PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(before",
+        "PyBytes_FromStringAndSize(before.data(), static_cast<Py_ssize_t>(before",
         LINES_TESTS,
     ),
     Mutation("native: half a surrogate pair is text", SCAN, "second <= 0xDFFF;", "second <= 0xFFFF;", SCAN_TESTS),
