@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from benchmarks.chains import BLOCK_TOKENS, MODEL, fill_holders, holder, make_chain
+from benchmarks.chains import BLOCK_TOKENS, MODEL, encode, fill_holders, holder, make_chain
 from benchmarks.run_facts import SEED
 from benchmarks.timing import repeat_s
 from prefix_index import BlockChain, NaivePrefixIndex, block_hashes
@@ -71,10 +71,10 @@ def measure_fleet(tokens: Sequence[int], repeats: int, holders: int, changes: in
     """A prompt of 8,000 blocks whose holders, in groups of equal length, change so many times along it."""
     index, chain = NativePrefixIndex(), make_prompt(tokens, FLEET_BLOCKS)
     fill_holders(index, holders)
-    lengths = [FLEET_DEPTH * (number + 1) // changes for number in range(changes)]
+    rng, lengths = Random(SEED), [FLEET_DEPTH * (number + 1) // changes for number in range(changes)]
+    stored = [encode(make_chain(rng, tokens[: length * BLOCK_TOKENS], length)[0]) for length in lengths]
     for number in range(holders):
-        length = lengths[number % changes]
-        index.store_hashes(holder(number), chain.hashes[:length], block_tokens=BLOCK_TOKENS)
+        index.apply_payloads(holder(number), [stored[number % changes]])
     return {
         "holders": holders,
         "changes": changes,

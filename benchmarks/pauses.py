@@ -72,6 +72,9 @@ class _Answered:
         self._pieces = [_ANSWER]
 
     async def read(self) -> bytes:
+        return self.take_whole()
+
+    def take_whole(self) -> bytes:
         return self._pieces.pop() if self._pieces else b""
 
     async def pour(

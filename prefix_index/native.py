@@ -214,24 +214,6 @@ class NativePrefixIndex:
             return RunOutcome()
         return RunOutcome(*self.core.apply_run(known.number, list(payloads), dp_rank))
 
-    def store_hashes(
-        self, holder: Target, hashes: Sequence[int], *, block_tokens: int, parent: int | None = None
-    ) -> Change:
-        """Blocks given by ready canonical hashes, in chain order; `parent` is the canonical hash before the first.
-
-        For sources that carry block ids and no tokens. Where no holder has the parent, the blocks are left out and
-        counted as orphaned.
-        """
-        known = self._holders.get(holder)
-        if known is None:
-            return Change()
-        return _to_change(self.core.store_places(known.number, hashes, parent, block_tokens))
-
-    def remove_hashes(self, holder: Target, hashes: Sequence[int]) -> Change:
-        """One copy each of blocks that `store_hashes` stored."""
-        known = self._holders.get(holder)
-        return Change() if known is None else _to_change(self.core.remove_places(known.number, hashes))
-
     def find_reuse(self, chain: BlockChain) -> dict[Target, int]:
         """See `PrefixIndex`. The chain must be one: each hash made from the one before it."""
         found: dict[Target, int] = self.core.find_reuse(_to_chains(chain), max(0, chain.token_count - 1))

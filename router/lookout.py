@@ -65,16 +65,15 @@ class Lookout:
         now_s = loop.time()
         self._timer = None
         try:
-            self.look(now_s)
+            self.look(now_s, late_s=now_s - self._next_s)
         finally:
             # What went wrong with one must not leave all others without limits.
             if self._limited:
                 earliest_s = min(limited.due_s for limited in self._limited)
                 self._arm(loop, min(now_s + LOOK_S, earliest_s))
 
-    def look(self, now_s: float) -> None:
-        """Tell everyone who is due."""
-        late_s = now_s - self._next_s
+    def look(self, now_s: float, *, late_s: float = 0.0) -> None:
+        """Tell everyone who is due; `late_s` ago it was to be."""
         if late_s > LATE_S:
             for limited in tuple(self._limited):
                 limited.postpone(late_s, now_s)

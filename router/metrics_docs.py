@@ -48,7 +48,7 @@ LABELS: dict[str, str] = {
     "source": "`config`, `file`, `api`, and each entry of `discovery.kubernetes`",
     "side": "`predicted`, `actual`",
     "result": "of shadow choices `agreed`, `differed`, `failed`, `skipped`; of files `taken`, `refused`",
-    "parity": "`passed`, `failed`, `unknown`",
+    "parity": "`passed`, `partly`, `failed`, `text_only`, `unknown`",
     "kind": "of events their kind in the stream; of disagreement "
     + ", ".join(f"`{word.value}`" for word in Disagreement),
     "reason": "codes of errors (`docs/http.md`), reasons for which events or credit are left out: words of the source",

@@ -151,24 +151,8 @@ void Holder::store(const Batch& batch, const Event& event, Delta& delta) {
     return;
   }
   if (event.tier == kDevice && group->is_prefix() && event.has_parent) prove(shelf, event.parent, delta);
-  store_blocks(shelf, batch, event, nullptr, delta);
+  store_blocks(shelf, batch, event, delta);
   if (beliefs_.exist() && group->is_prefix() && event.name_count > 0) believe(shelf, batch, event, delta);
-  free_loose();
-}
-
-void Holder::store_places(const Batch& batch, const Event& event, Delta& delta) {
-  Group* group = admit(event.group, event.group_kind, event.window);
-  const bool is_lost = event.has_parent && tree_.find(event.parent) == kNoNode;
-  if (group == nullptr || tree_.is_full() || is_lost) {
-    delta.orphaned += event.name_count;
-    return;
-  }
-  const ShelfId shelf = open_shelf(*group, kDevice, event.block_tokens, delta);
-  if (shelf == kNoShelf) {
-    delta.refused += event.name_count;
-    return;
-  }
-  store_blocks(shelf, batch, event, batch.names.data() + event.names_at, delta);
   free_loose();
 }
 
@@ -240,30 +224,26 @@ const Place* Holder::find_places(const Batch& batch, const Event& event, const K
   return places_.data();
 }
 
-void Holder::store_blocks(ShelfId id, const Batch& batch, const Event& event, const Place* given, Delta& delta) {
+void Holder::store_blocks(ShelfId id, const Batch& batch, const Event& event, Delta& delta) {
   Shelf& shelf = shelves_[id];
   BlockNames& names = *shelf.names;
-  const KeyReading reading = given == nullptr ? read_keys(event, batch) : KeyReading{};
-  const std::uint32_t unlisted = given == nullptr ? event.unlisted() : 0;
-  Arrival arrival{shelf,    id,   batch.names.data() + event.names_at, given,
+  const KeyReading reading = read_keys(event, batch);
+  const std::uint32_t unlisted = event.unlisted();
+  Arrival arrival{shelf,    id,   batch.names.data() + event.names_at, nullptr,
                   unlisted, !is_repeated(id, batch, event), &reading.keys, kNoNode};
   for (std::uint32_t index = 0; index < std::min(kAhead, event.name_count); ++index)
     names.map.fetch(arrival.names[index]);
-  std::optional<NodeId> parent;
-  if (given == nullptr)
-    parent = find_parent(names, event);
-  else
-    parent = event.has_parent ? tree_.find(event.parent) : kNoNode;
+  const std::optional<NodeId> parent = find_parent(names, event);
   if (parent) {
     arrival.before = *parent;
-    const Place* places = given == nullptr ? find_places(batch, event, reading, *parent) : given;
+    const Place* places = find_places(batch, event, reading, *parent);
     for (std::uint32_t index = 0; index < unlisted; ++index)
       arrival.before = tree_.intern(places[index], arrival.before);
     arrival.places = places + unlisted;
     if (unlisted > 0) loose_.push_back(arrival.before);
     if (unlisted > 0 && event.name_count == 0) keep_tail(names, arrival.before);
   }
-  for (std::uint32_t index = 0; (unlisted > 0 || given != nullptr) && index < kAhead; ++index) fetch(event, arrival, index);
+  for (std::uint32_t index = 0; unlisted > 0 && index < kAhead; ++index) fetch(event, arrival, index);
   for (std::uint32_t index = 0; index < event.name_count; ++index) {
     fetch(event, arrival, index + kAhead);
     arrive(batch, event, arrival, index, delta);

@@ -85,8 +85,6 @@ class Holder {
 
   void store(const Batch& batch, const Event& event, Delta& delta);
   void remove(const Batch& batch, const Event& event, Delta& delta);
-  // Blocks that are canonical hashes already, named by themselves; the first follows `event.parent`.
-  void store_places(const Batch& batch, const Event& event, Delta& delta);
   // Its cache was cleared: forget all blocks, but not what groups the model has.
   void empty();
   // Forget all, as for a new process; says how many places counted.
@@ -154,7 +152,7 @@ class Holder {
   void refresh();
   BlockNames& names_of(std::uint32_t block_tokens);
 
-  void store_blocks(ShelfId id, const Batch& batch, const Event& event, const Place* given, Delta& delta);
+  void store_blocks(ShelfId id, const Batch& batch, const Event& event, Delta& delta);
   bool is_repeated(ShelfId id, const Batch& batch, const Event& event) const;
   std::optional<NodeId> find_parent(BlockNames& names, const Event& event);
   const Place* find_places(const Batch& batch, const Event& event, const KeyReading& reading, NodeId parent);

@@ -49,14 +49,6 @@ void Index::apply(std::uint32_t holder, const Batch& batch, const Event& event, 
   if (!tree_.is_settled()) tree_.settle(kSettleFloor + 16 * std::size_t{event.name_count});
 }
 
-void Index::store_places(std::uint32_t holder, const Batch& batch, const Event& event, Delta& delta) {
-  tree_.tidy();
-  const std::size_t before = holders_[holder]->entry_count();
-  holders_[holder]->store_places(batch, event, delta);
-  make_room(holder, before, delta);
-  if (!tree_.is_settled()) tree_.settle(kSettleFloor + 16 * std::size_t{event.name_count});
-}
-
 std::size_t Index::load(std::uint32_t holder, const Run& run) {
   tree_.tidy();
   Delta delta;

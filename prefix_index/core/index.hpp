@@ -36,7 +36,6 @@ class Index {
   bool has_holder(std::uint32_t number) const { return number < holders_.size() && holders_[number] != nullptr; }
 
   void apply(std::uint32_t holder, const Batch& batch, const Event& event, Delta& delta);
-  void store_places(std::uint32_t holder, const Batch& batch, const Event& event, Delta& delta);
   std::size_t load(std::uint32_t holder, const Run& run);
   // Forget all that a holder has; says how many places counted.
   std::size_t clear(std::uint32_t holder);

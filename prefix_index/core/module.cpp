@@ -79,8 +79,6 @@ NB_MODULE(_core, module) {
       .def("load", &PyIndex::load, "holder"_a, "run"_a)
       .def("find_alternatives", &PyIndex::find_alternatives, "holder"_a, "chains"_a, "limit_tokens"_a)
       .def("correct", &PyIndex::correct, "holder"_a, "chains"_a, "limit_tokens"_a, "cached_tokens"_a)
-      .def("store_places", &PyIndex::store_places, "holder"_a, "places"_a, "parent"_a.none(), "block_tokens"_a)
-      .def("remove_places", &PyIndex::remove_places, "holder"_a, "places"_a)
       .def("apply_payloads", &PyIndex::apply_payloads, "holder"_a, "payloads"_a, "first"_a, "with_changes"_a)
       .def("apply_run", &PyIndex::apply_run, "holder"_a, "payloads"_a, "rank"_a.none())
       .def("find_reuse", &PyIndex::find_reuse, "chains"_a, "limit_tokens"_a)

@@ -43,12 +43,6 @@ inline Name read_name(nb::handle name) {
   return to_name(to_digits(name), 1);
 }
 
-inline std::uint64_t read_place(nb::handle place) {
-  const unsigned long long value = PyLong_AsUnsignedLongLong(place.ptr());
-  if (value == ~0ull && PyErr_Occurred()) throw nb::python_error();
-  return value;
-}
-
 inline std::optional<std::string_view> read_text(Batch& batch, nb::handle text) {
   if (text.is_none()) return std::nullopt;
   return batch.keep(to_utf8(text));

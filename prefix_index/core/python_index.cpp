@@ -155,32 +155,6 @@ nb::tuple PyIndex::apply_cleared(std::uint32_t holder) {
   return apply_one(holder, {});
 }
 
-nb::tuple PyIndex::store_places(std::uint32_t holder, nb::handle places, std::optional<std::uint64_t> parent,
-                                std::uint32_t block_tokens) {
-  const auto held = lock();
-  batch_.clear();
-  delta_.clear();
-  Event event;
-  event.kind = EventKind::kStored;
-  event.name_count = static_cast<std::uint32_t>(read_numbers(places, batch_.names, event.names_at, read_place));
-  event.has_parent = parent.has_value();
-  event.parent = parent.value_or(0);
-  event.block_tokens = block_tokens;
-  if (index_.has_holder(holder)) index_.store_places(holder, batch_, event, delta_);
-  return to_tuple(delta_);
-}
-
-nb::tuple PyIndex::remove_places(std::uint32_t holder, nb::handle places) {
-  const auto held = lock();
-  batch_.clear();
-  delta_.clear();
-  Event event;
-  event.kind = EventKind::kRemoved;
-  event.name_count = static_cast<std::uint32_t>(read_numbers(places, batch_.names, event.names_at, read_place));
-  if (index_.has_holder(holder)) index_.apply(holder, batch_, event, delta_);
-  return to_tuple(delta_);
-}
-
 nb::tuple PyIndex::apply_payloads(std::uint32_t holder, nb::list payloads, std::size_t first, bool with_changes) {
   std::vector<nb::object> kept;
   std::vector<std::string_view> views;

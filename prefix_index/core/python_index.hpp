@@ -79,10 +79,6 @@ class PyIndex {
   nb::tuple apply_stored(std::uint32_t holder, nb::handle event);
   nb::tuple apply_removed(std::uint32_t holder, nb::handle event);
   nb::tuple apply_cleared(std::uint32_t holder);
-  // Ready canonical hashes.
-  nb::tuple store_places(std::uint32_t holder, nb::handle places, std::optional<std::uint64_t> parent,
-                         std::uint32_t block_tokens);
-  nb::tuple remove_places(std::uint32_t holder, nb::handle places);
   // Payloads from `first` on until one must be read elsewhere:
   // (next, batches, stores, removals, clears, orphaned, unknown removals, refused, stored, removed).
   nb::tuple apply_payloads(std::uint32_t holder, nb::list payloads, std::size_t first, bool with_changes);

@@ -60,7 +60,6 @@ class Examiner:
         agreement: The same for predictions and answers.
         clock: Seconds of placement.
         tell_placement: Hands the whole fleet to placement, without one worker where one is named first.
-        parity_every_requests: Requests after which ids are compared again.
     """
 
     def __init__(
@@ -74,7 +73,6 @@ class Examiner:
         agreement: Agreement,
         tell_placement: Callable[[Worker | None], None],
         clock: Callable[[], float] = time.monotonic,
-        parity_every_requests: int = PARITY_EVERY_REQUESTS,
     ) -> None:
         self._limit_s = max(1.0, config.probes.interval_s)
         self._placer = placer
@@ -84,7 +82,6 @@ class Examiner:
         self._agreement = agreement
         self._clock = clock
         self._tell_placement = tell_placement
-        self.parity_every_requests = parity_every_requests
         self.sockets: LoadSockets | None = None
 
     async def look_at(self, worker: Worker, probe_number: int, http: httpx.AsyncClient) -> None:
@@ -175,7 +172,7 @@ class Examiner:
 
     def _is_parity_due(self, worker: Worker, probe_number: int) -> bool:
         """After so many requests, and now and then while it earns no credit for it."""
-        if worker.requests_since_parity >= self.parity_every_requests:
+        if worker.requests_since_parity >= PARITY_EVERY_REQUESTS:
             return True
         return worker.no_credit is not None and probe_number % FACTS_EVERY_PROBES == 0
 

@@ -26,6 +26,7 @@ from router.control.registry import Entry, Listed, Registry, Word, WorkerAdded, 
 from router.control.sources import API, CONFIG, FILE, Source
 from router.control.worker import Worker
 from router.fleet.agreement import Agreement
+from router.lookout import own_time
 from router.placement.placer import Placer
 from router.placement.stimuli import FleetChanged
 from router.prompt import PromptCatalogue
@@ -55,7 +56,6 @@ class FleetWatch:
         prompts: PromptCatalogue,
         agreement: Agreement | None = None,
         clock: Callable[[], float] = time.monotonic,
-        parity_every_requests: int = PARITY_EVERY_REQUESTS,
         tls: ssl.SSLContext | None = None,
         sources: Sequence[Source] = (),
         on_left: Callable[[tuple[Target, ...]], None] = lambda _targets: None,
@@ -69,7 +69,6 @@ class FleetWatch:
             prompts: Is filled by it.
             agreement: How predictions and answers agree.
             clock: Seconds of placement.
-            parity_every_requests: Requests after which a worker's ids are compared again.
             tls: How workers are spoken to over TLS.
             sources: Who else knows of workers.
             on_left: Is told the ranks of a worker that left for good.
@@ -90,7 +89,6 @@ class FleetWatch:
             agreement=agreement or Agreement(),
             tell_placement=self._tell_placement,
             clock=clock,
-            parity_every_requests=parity_every_requests,
         )
         self._client: httpx.AsyncClient | None = None
         self._watches: dict[WorkerId, asyncio.Task[None]] = {}
@@ -119,7 +117,7 @@ class FleetWatch:
         self._examiner.sockets = LoadSockets(self._hear_load)
         self._source_tasks = [asyncio.create_task(self._follow(source)) for source in self._sources]
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_WORD_S):
+            async with own_time(FIRST_WORD_S):
                 await asyncio.gather(*(heard.wait() for heard in self._heard.values()))
         for worker in self.workers.values():
             self._begin(worker)
@@ -309,7 +307,7 @@ class FleetWatch:
         known = self.workers.get(worker)
         if known is not None:
             known.requests_since_parity += 1
-            if known.requests_since_parity == self._examiner.parity_every_requests:
+            if known.requests_since_parity == PARITY_EVERY_REQUESTS:
                 self._urgent[worker].set()
 
     def report_unreachable(self, worker: WorkerId) -> None:

@@ -181,6 +181,8 @@ class Parity(StrEnum):
     UNKNOWN = "unknown"
     #: The engine tokenizes only text: the ids of that agree, its rendering was not seen.
     TEXT_ONLY = "text_only"
+    #: They agree but for what shows in few conversations, of which those hold that others go by.
+    PARTLY = "partly"
 
 
 class TokenizeClient(Protocol):
@@ -238,10 +240,13 @@ def _settle(
     if not right or not any(_is_rendered(prompter, right[0], case) for case, _ in answers):
         return Parity.FAILED
     best = max(right, key=lambda form: sum(_agrees(prompter, form, *one) for one in extra))
-    best = _refine(prompter, best, told)
+    refined = _refine(prompter, best, told)
+    # Engines of two versions must not take turns: each change of the form forgets all conversations.
+    is_held = is_bound and refined != best
+    best = best if is_held else refined
     wrong = [case.fields for case, ids in extra if not _agrees(prompter, best, case, ids)]
     prompter.settle(best, opaque_fields=frozenset().union(*wrong))
-    return Parity.PASSED
+    return Parity.PARTLY if is_held else Parity.PASSED
 
 
 def _refine(prompter: Prompter, form: EngineForm, told: Sequence[tuple[Refinement, list[int]]]) -> EngineForm:

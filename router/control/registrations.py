@@ -18,6 +18,7 @@ from router.config.workers import WorkerConfig
 from router.control.allow_list import AllowList
 from router.control.registry import Entry, Put, Registry, Removed, Word
 from router.control.sources import API
+from router.lookout import own_time
 from wire.ids import WorkerId
 
 #: Longest that a name may take to be resolved, and most addresses looked at.
@@ -42,7 +43,7 @@ async def resolve(host: str, port: int) -> list[str]:
         OSError: It has none.
         TimeoutError: Nobody said.
     """
-    async with asyncio.timeout(RESOLVE_S):
+    async with own_time(RESOLVE_S):
         found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys(str(address[0]) for *_, address in found))[:MAX_ADDRESSES]
 

@@ -63,7 +63,7 @@ class Worker:
         self.refused: str | None = None
         #: Why its ranks earn no cache credit, in words; None where they can.
         self.no_credit: str | None = None
-        #: Whether its ids for a prompt were compared with the router's: `passed`, `failed`, `unknown`.
+        #: Whether its ids for a prompt were compared with the router's: see `Parity`.
         self.parity = "unknown"
         #: Requests placed on it since that was last compared.
         self.requests_since_parity = 0

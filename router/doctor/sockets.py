@@ -1,6 +1,5 @@
 """Whether a rank's event sockets do what they should: connects to both, and reads the whole replay buffer once."""
 
-import asyncio
 import contextlib
 
 import zmq
@@ -8,6 +7,7 @@ import zmq.asyncio
 from zmq.utils.monitor import recv_monitor_message
 
 from router.doctor.findings import RankSeen
+from router.lookout import own_time
 from wire.dialects import decode_batch
 from wire.event_sources import RankEvents
 from wire.events import BlockStored, EventBatch
@@ -90,7 +90,7 @@ async def _connects(context: zmq.asyncio.Context, events: RankEvents, limit_s: f
         try:
             socket.subscribe(events.topic)
             socket.connect(events.endpoint)
-            async with asyncio.timeout(limit_s):
+            async with own_time(limit_s):
                 await recv_monitor_message(monitor)
             return True
         finally:
@@ -107,5 +107,5 @@ async def _replay(context: zmq.asyncio.Context, endpoint: str, seen: ReplaySeen,
         await socket.send_multipart(encode_replay_request(0))
         is_more = True
         while is_more:
-            async with asyncio.timeout(limit_s):
+            async with own_time(limit_s):
                 is_more = seen.take(await socket.recv_multipart())

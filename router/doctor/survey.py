@@ -19,6 +19,7 @@ from router.control.sources import CONFIG
 from router.control.worker import Worker
 from router.doctor.findings import Check, Finding, Level, RankSeen, WorkerSeen
 from router.doctor.sockets import look_at_sockets
+from router.lookout import own_time
 from router.prompt.loading import load_prompter
 from router.tls import make_worker_context
 
@@ -41,7 +42,7 @@ async def find_workers(config: FleetConfig, limit_s: float) -> tuple[list[Entry]
 
         task = asyncio.create_task(source.run(report))
         try:
-            async with asyncio.timeout(limit_s):
+            async with own_time(limit_s):
                 await heard.wait()
         except TimeoutError:
             said = f"{source.name}: {source.problem or 'it said nothing in time'}"
@@ -127,8 +128,8 @@ async def _compare_clocks(http: httpx.AsyncClient, url: str, key: bytes | None, 
     headers = {} if key is None else {"authorization": key.decode("latin-1")}
     before = datetime.now(UTC)
     try:
-        async with asyncio.timeout(limit_s):
-            response = await http.get(f"{url}/health", headers=headers, timeout=limit_s)
+        async with own_time(limit_s):
+            response = await http.get(f"{url}/health", headers=headers, timeout=None)
         told = parsedate_to_datetime(response.headers["date"])
     except (httpx.HTTPError, OSError, TimeoutError, KeyError, ValueError, TypeError):
         return None

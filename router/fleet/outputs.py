@@ -10,6 +10,8 @@ from bisect import bisect_right
 from itertools import accumulate, pairwise
 from operator import mul
 
+import msgspec
+
 #: Lengths in tokens between which answers are told apart: half a doubling each, up to half a million.
 GRID: tuple[float, ...] = (0.0, *(8.0 * 2.0 ** (step / 2) for step in range(33)))
 #: Answers that the prior counts as, and its shape: log-normal, in tokens.
@@ -20,6 +22,20 @@ PRIOR_SIGMA = 1.0
 HALVE_AT = 4_096.0
 #: Answers after which all is reckoned anew.
 REBUILD_AFTER = 64
+#: Limits of clients whose outlook is kept until then.
+MAX_OUTLOOKS = 256
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """What is to be expected of an answer that begins."""
+
+    #: Its length, within what the client allows.
+    expected_tokens: int
+    #: The same of one that is under way: at least one more.
+    remaining_tokens: int
+    #: Tokens for which it goes on beside another one that begins, and their share of those without a limit.
+    joint_tokens: int
+    joint_ratio: float
 
 
 class OutputLengths:
@@ -34,12 +50,32 @@ class OutputLengths:
         self._falls: list[float] = []
         #: Tokens to come at each place of the grid, alone and beside another answer; None where nobody asked yet.
         self._to_come: list[tuple[int, int] | None] = []
+        #: By limit, as far as asked for.
+        self._outlooks: dict[int | None, Outlook] = {}
         self._rebuild()
 
     @property
     def expected_tokens(self) -> int:
         """Mean length of an answer."""
         return self._find(0)[0]
+
+    def foresee(self, limit_tokens: int | None) -> Outlook:
+        """What is to be expected of an answer, whose length the client may limit."""
+        outlook = self._outlooks.get(limit_tokens)
+        return self._foresee(limit_tokens) if outlook is None else outlook
+
+    def _foresee(self, limit_tokens: int | None) -> Outlook:
+        alone, beside = self._find(0)
+        joint_tokens = _limit(beside, 0, limit_tokens)
+        outlook = Outlook(
+            alone if limit_tokens is None else min(max(limit_tokens, 0), alone),
+            _limit(alone, 0, limit_tokens),
+            joint_tokens,
+            joint_tokens / beside,
+        )
+        if len(self._outlooks) < MAX_OUTLOOKS:
+            self._outlooks[limit_tokens] = outlook
+        return outlook
 
     def record(self, output_tokens: int) -> None:
         """An answer is complete."""
@@ -80,6 +116,7 @@ class OutputLengths:
         self._survival = self._find_survival()
         self._falls = [after - before for before, after in pairwise(self._survival)]
         self._to_come = [None] * (len(GRID) - 1)
+        self._outlooks.clear()
 
     def _find_survival(self) -> list[float]:
         """Share of answers longer than each length of the grid; summed from its end, where the small figures stand."""

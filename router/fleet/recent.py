@@ -45,7 +45,8 @@ class RecentWork:
         """Notes one request."""
         kept_ratio = 1.0
         if now_s > self.at_s:
-            kept_ratio = self._kept_ratio(now_s)
+            # As `_kept_ratio`; recorded for each request, twice.
+            kept_ratio = math.exp((self.at_s - now_s) / self.memory_s)
             self.at_s = now_s
         self.work_s = self.work_s * kept_ratio + work_s
         self.requests = self.requests * kept_ratio + 1.0

@@ -6,7 +6,7 @@ A placement writes into most of them at once, and so does its end. Here stands w
 from router.config.policy import Coefficients
 from router.fleet.load import OwnLoad
 from router.fleet.rank import RankFacts
-from router.fleet.view import Fleet, ReportedCounts, build_report
+from router.fleet.view import Fleet, Rank, ReportedCounts, build_report
 from router.placement.breakers import Breakers
 from router.placement.heads import HotHeads
 from router.placement.homes import Homes
@@ -80,15 +80,15 @@ class Books:
             entry: What it takes of its rank.
             received_tokens: Prompt tokens that come from another rank into its cache.
         """
-        self._charge_rank(entry, arrival, more_tokens=received_tokens + query.expected_output_tokens)
+        rank = self._charge_rank(entry, arrival, more_tokens=received_tokens + query.expected_output_tokens)
         if entry.session is not None:
-            self._remember_session(entry.session, arrival, query, entry)
+            self._remember_session(entry.session, arrival, query, entry, rank)
 
     def charge_prefill(self, entry: Reservation, arrival: RequestArrived) -> None:
         """What the prefill leg of a pair leaves behind: work, and soon the prompt in its rank's cache."""
         self._charge_rank(entry, arrival, more_tokens=0)
 
-    def _charge_rank(self, entry: Reservation, arrival: RequestArrived, *, more_tokens: int) -> None:
+    def _charge_rank(self, entry: Reservation, arrival: RequestArrived, *, more_tokens: int) -> Rank | None:
         """It makes its rank work and fills its cache, by `more_tokens` beyond what it computes."""
         target, now_s = entry.target, entry.reserved_at_s
         self.ledger.reserve(entry)
@@ -101,16 +101,21 @@ class Books:
         if self.breakers:
             self.breakers.begin(entry.request_id, target, now_s)
         self.residency.store(arrival.request_id, target, arrival.chain_hashes, arrival.chain_block_tokens, now_s)
+        return rank
 
     def _remember_session(
-        self, session: SessionId, arrival: RequestArrived, query: PlacementQuery, entry: Reservation
+        self,
+        session: SessionId,
+        arrival: RequestArrived,
+        query: PlacementQuery,
+        entry: Reservation,
+        rank: Rank | None,
     ) -> None:
         target, now_s = entry.target, entry.reserved_at_s
         if query.home is not None:
             self._record_return(query.home, session, now_s)
         elif arrival.chain_hashes:
             self.heads.record(arrival.chain_hashes, now_s)
-        rank = self.fleet.find(target)
         if rank is not None:
             rank.ages.record_stored()
         tokens = query.prompt_tokens + query.expected_output_tokens
@@ -119,8 +124,9 @@ class Books:
 
     def _record_return(self, home: Target, session: SessionId, now_s: float) -> None:
         """What a session that comes back left at home was asked for again."""
-        rank, live = self.fleet.find(home), self.live.find(session)
-        if rank is not None and live is not None and live.target == home:
+        live = self.live.find(session)
+        rank = None if live is None or live.target != home else self.fleet.find(home)
+        if rank is not None and live is not None:
             rank.ages.record_reused(now_s - live.last_used_s)
             self.standings.touch(home)
 

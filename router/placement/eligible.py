@@ -118,7 +118,7 @@ def find_full(limits: Sequence[RequestLimit], fleet: Fleet, ledger: Ledger, now_
 
 def find_candidates(standings: Standings, arrival: RequestArrived, pin: Pin | None) -> Candidates:
     """Ranks and pairs that serve the model and may be chosen; for a pinned request those with the one rank."""
-    whole = _find_pools(standings.pools.items(), arrival)
+    whole = _leave_tried_out(standings.find_serving(arrival.model), arrival.excluded)
     if not standings.leg_pools or not arrival.takes_pair:
         return Candidates(whole=whole if arrival.pin is None else _keep_pinned(whole, pin, arrival))
     by_key = standings.leg_pools.items()
@@ -149,11 +149,15 @@ def find_candidates(standings: Standings, arrival: RequestArrived, pin: Pin | No
 
 def _find_pools(pools: Iterable[tuple[tuple[str, ...], Pool]], arrival: RequestArrived) -> tuple[Pool, ...]:
     """Pools that serve the model and have a rank that was not tried."""
-    serving = [pool for models, pool in pools if arrival.model is None or arrival.model in models]
-    excluded = arrival.excluded
-    if excluded:
-        serving = [pool for pool in serving if any(target not in excluded for target in pool.targets)]
-    return tuple(serving)
+    serving = tuple(pool for models, pool in pools if arrival.model is None or arrival.model in models)
+    return _leave_tried_out(serving, arrival.excluded)
+
+
+def _leave_tried_out(pools: tuple[Pool, ...], excluded: frozenset[Target]) -> tuple[Pool, ...]:
+    """Pools that have a rank which was not tried."""
+    if not excluded:
+        return pools
+    return tuple(pool for pool in pools if any(target not in excluded for target in pool.targets))
 
 
 def _keep_pinned(serving: tuple[Pool, ...], pin: Pin | None, arrival: RequestArrived) -> tuple[Pool, ...]:

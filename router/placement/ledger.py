@@ -107,7 +107,9 @@ class RankAccount(PrefillQueue):
         count = self._count_decode if entry.phase is Phase.DECODE else self._count_room
         count(entry, -1)
         entry.output_tokens = output_tokens
-        _expect(entry, outputs)
+        entry.remaining_output_tokens, entry.joint_output_tokens = outputs.find_both_tokens(
+            output_tokens, entry.max_output_tokens
+        )
         count(entry, 1)
 
     def _count_decode(self, entry: Reservation, sign: int) -> None:
@@ -136,13 +138,6 @@ class RankAccount(PrefillQueue):
             joint_output_tokens=self.joint_output_tokens,
             joint_context_tokens=self.joint_context_tokens,
         )
-
-
-def _expect(entry: Reservation, outputs: OutputLengths) -> None:
-    """What is still to come of a request, by what is known of answers now."""
-    entry.remaining_output_tokens, entry.joint_output_tokens = outputs.find_both_tokens(
-        entry.output_tokens, entry.max_output_tokens
-    )
 
 
 class Word(msgspec.Struct, frozen=True):
@@ -235,7 +230,9 @@ class Ledger:
             account = self.accounts[reservation.target] = RankAccount()
         account.settle(reservation.reserved_at_s)
         self._open[reservation.request_id] = reservation
-        _expect(reservation, self.outputs)
+        outlook = self.outputs.foresee(reservation.max_output_tokens)
+        reservation.remaining_output_tokens = outlook.remaining_tokens
+        reservation.joint_output_tokens = outlook.joint_tokens
         account.add_prefill(reservation)
         self.reserved_total += 1
         return True

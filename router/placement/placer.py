@@ -65,6 +65,7 @@ class Placer:
         self._settings = settings or PlacerSettings()
         self._seed = rng_seed
         self._books = Books(self._settings, Ledger() if ledger is None else ledger, policy.coefficients)
+        self._standings = self._books.standings
         self.clock = PlacementClock()
         self._legs = PrefillLegs(self._books)
         self.fleet = self._books.fleet
@@ -119,7 +120,7 @@ class Placer:
             now_s = self.clock.advance_by_report(stimulus.now_s)
         else:
             now_s = self.clock.advance(stimulus.now_s)
-        self._books.standings.set_time(now_s)
+        self._standings.now_s = now_s
         if isinstance(stimulus, RequestArrived):
             return (self._arrive(stimulus, now_s),)
         self._takers.get(type(stimulus), Placer._take)(self, stimulus, now_s)
@@ -182,7 +183,7 @@ class Placer:
     def _ask(self, eligible: Eligible, conversation: SessionId | None, now_s: float) -> tuple[Question, Home | None]:
         """The question, and the conversation's home whether it counts or not."""
         books, arrival, doubted = self._books, eligible.arrival, eligible.doubted
-        books.standings.refresh(now_s)
+        self._standings.refresh(now_s)
         home = self.homes.look_up(conversation, now_s)
         is_cut = home is not None and (
             home.target in doubted
@@ -245,7 +246,7 @@ class Placer:
         self._following.start_decode(request_id)
         self._legs.end(request_id, now_s)
         books, target = self._books, running.target
-        books.standings.touch(target)
+        self._standings.touch(target)
         running.first_token_at_s = now_s
         if self._learning is not None:
             self._learning.start_decode(running, token.cached_tokens, now_s)
@@ -270,7 +271,7 @@ class Placer:
         if running is None:
             self.ignored.late += 1
             return
-        self._books.standings.touch(running.target)
+        self._standings.touch(running.target)
 
     def _end(self, end: RequestEnded, now_s: float) -> None:
         request_id, output_tokens = end.request_id, end.output_tokens
@@ -292,7 +293,7 @@ class Placer:
         self._legs.end(request_id, now_s)
         self._following.end(request_id)
         self.breakers.end(request_id)
-        books.standings.touch(running.target)
+        self._standings.touch(running.target)
         self.decisions.record_outcome(request_id, outcome.value)
         if outcome is Outcome.DONE:
             self.residency.confirm(request_id, now_s)

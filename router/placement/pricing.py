@@ -63,6 +63,8 @@ class Pricing:
         apart = [*question.options]
         for table in tables:
             apart += table.odd
+        if not apart:
+            return {}
         return {
             target: self._policy.weigh(question.query, question.view(self._standings, target))
             for target in apart

@@ -26,7 +26,12 @@ MAX_HOLDERS = 16
 
 def may_choose(target: Target, pools: Sequence[Pool], excluded: frozenset[Target]) -> bool:
     """Whether a rank of some pools may be chosen."""
-    return target not in excluded and any(target in pool.targets for pool in pools)
+    if target not in excluded:
+        # A generator would take several times as long, of one pool as a rule.
+        for pool in pools:
+            if target in pool.targets:
+                return True
+    return False
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,18 +130,18 @@ class Inquiry:
         head = None
         if home is None and arrival.session is not None and arrival.chain_hashes:
             head = self._find_head(arrival, max_copies, now_s)
-        joint_tokens, joint_ratio = find_joint(arrival.max_output_tokens, self._outputs)
+        outlook = self._outputs.foresee(arrival.max_output_tokens)
         query = PlacementQuery(
             request_id=arrival.request_id,
             prompt_tokens=bound_tokens(arrival.prompt_tokens),
-            expected_output_tokens=expected_output_tokens(arrival.max_output_tokens, self._outputs),
+            expected_output_tokens=outlook.expected_tokens,
             session=arrival.session,
             home=target,
             home_tokens=live.tokens if lives_there and live is not None else 0,
             pauses_at_home=lives_there and live is not None and live.is_paused,
             mean_live_sessions=mean_live_sessions,
-            joint_output_tokens=joint_tokens,
-            joint_ratio=joint_ratio,
+            joint_output_tokens=outlook.joint_tokens,
+            joint_ratio=outlook.joint_ratio,
             return_rate_per_s=return_rate_per_s,
             request_work_s=request_work_s,
             head=head,
@@ -167,21 +172,6 @@ class Inquiry:
         if not waits_s:
             return None
         return HotHead(tokens=hot[0], requests_per_s=hot[1], copies=len(holders), least_wait_s=min(waits_s))
-
-
-def expected_output_tokens(max_output_tokens: int | None, outputs: OutputLengths) -> int:
-    """Output to plan for: what answers have been of late, within what the client allows."""
-    expected = outputs.expected_tokens
-    return expected if max_output_tokens is None else min(bound_tokens(max_output_tokens), expected)
-
-
-def find_joint(max_output_tokens: int | None, outputs: OutputLengths) -> tuple[int, float]:
-    """Tokens that it has in common with another one that begins, and their share of those without a limit."""
-    usual = outputs.find_joint_tokens(0)
-    if max_output_tokens is None:
-        return usual, 1.0
-    joint = outputs.find_joint_tokens(0, max_output_tokens)
-    return joint, joint / usual
 
 
 def bound_tokens(count: int) -> int:

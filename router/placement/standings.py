@@ -101,7 +101,9 @@ class Standings:
         self._aging: deque[tuple[float, Target]] = deque()
         self._listed: set[Target] = set()
         self._reports: deque[tuple[float, Target]] = deque()
-        self._now_s = 0.0
+        #: What is touched from now on is touched then; whoever carries time on writes it.
+        self.now_s = 0.0
+        self._serving: dict[str | None, tuple[Pool, ...]] = {}
         #: By the models that their ranks serve: ranks that do all of a request.
         self.pools: dict[tuple[str, ...], Pool] = {}
         #: The ranks that do one leg of it.
@@ -111,15 +113,11 @@ class Standings:
         """Something about a rank changed."""
         standing = self._standings.get(target)
         if standing is not None:
-            standing.touched_s = self._now_s
+            standing.touched_s = self.now_s
             standing.view = None
             pool = standing.pool
             if pool is not None and pool.table is not None:
                 pool.changed[target] = standing
-
-    def set_time(self, now_s: float) -> None:
-        """Time goes on; what is touched from now on is touched then."""
-        self._now_s = now_s
 
     def note_report(self, target: Target, now_s: float) -> None:
         """A report came: it counts for a while."""
@@ -140,6 +138,7 @@ class Standings:
             standing = self._standings.pop(target, None)
             if standing is not None:
                 self._leave(standing)
+        self._serving.clear()
         for rank in self._fleet.ranks():
             self._join(rank)
             self.touch(rank.facts.target)
@@ -148,13 +147,13 @@ class Standings:
         target = rank.facts.target
         standing = self._standings.get(target)
         if standing is None:
-            standing = self._standings[target] = _Standing(rank, self._now_s)
+            standing = self._standings[target] = _Standing(rank, self.now_s)
         accepts = rank.facts.accepts_requests()
         if accepts and standing.pool is not None and self._find_pool(rank.facts) is standing.pool:
             return
         if target not in self._listed:
             self._listed.add(target)
-            self._aging.append((self._now_s + VIEW_TTL_S, target))
+            self._aging.append((self.now_s + VIEW_TTL_S, target))
         self._leave(standing)
         if accepts:
             standing.pool = self._find_pool(rank.facts)
@@ -181,12 +180,16 @@ class Standings:
 
     def refresh(self, now_s: float) -> None:
         """Notes which ranks changed by now, and some that did not for long."""
-        self._now_s = now_s
-        for target in self._live.touched:
-            self.touch(target)
-        self._live.touched.clear()
+        self.now_s = now_s
+        touched = self._live.touched
+        while touched:
+            self.touch(touched.pop())
         while self._reports and self._reports[0][0] < now_s:
             self.touch(self._reports.popleft()[1])
+        if self._aging and self._aging[0][0] <= now_s:
+            self._age(now_s)
+
+    def _age(self, now_s: float) -> None:
         for _ in range(min(MAX_AGED, len(self._aging))):
             if self._aging[0][0] > now_s:
                 break
@@ -197,32 +200,51 @@ class Standings:
             self.touch(target)
             self._aging.append((now_s + VIEW_TTL_S, target))
 
+    def find_serving(self, model: str | None) -> tuple[Pool, ...]:
+        """Pools of ranks that do all of a request for a model; None stands for any."""
+        serving = self._serving.get(model)
+        if serving is None:
+            pools = self.pools.items()
+            serving = tuple(pool for models, pool in pools if model is None or model in models)
+            # Of what nobody serves, which a client may name as it likes, nothing is kept.
+            if serving:
+                self._serving[model] = serving
+        return serving
+
     def write_all(self, pool: Pool) -> RankTable:
         """The ranks of a pool in numbers, all as they stand."""
-        return self._write(pool, list(pool.changed))
+        table = pool.table
+        if table is None:
+            table = pool.table = RankTable(pool.targets, self._costs)
+            pool.changed = {target: self._standings[target] for target in pool.targets}
+        if pool.changed:
+            self._write(table, list(pool.changed.values()))
+            pool.changed.clear()
+        return table
 
     def write_some(self, pool: Pool) -> None:
         """Brings some rows up to date where too many wait for the next decision that looks at all of them."""
         excess = len(pool.changed) - MAX_UNWRITTEN
-        if excess > 0:
-            self._write(pool, list(islice(pool.changed, min(excess, MAX_WRITTEN))))
+        if pool.table is not None and excess > 0:
+            standings = list(islice(pool.changed.values(), min(excess, MAX_WRITTEN)))
+            self._write(pool.table, standings)
+            for standing in standings:
+                del pool.changed[standing.target]
 
     def write(self, pool: Pool, target: Target) -> RankTable:
         """The ranks of a pool in numbers, one of them as it stands."""
-        return self._write(pool, [target] if target in pool.changed else [])
-
-    def _write(self, pool: Pool, changed: list[Target]) -> RankTable:
         if pool.table is None:
-            pool.table, changed = RankTable(pool.targets, self._costs), list(pool.targets)
-        if changed:
-            standings = [self._standings[target] for target in changed]
-            pool.table.write(standings, self._ledger, self._live, self._paces, self._now_s)
-            for target in changed:
-                pool.changed.pop(target, None)
+            return self.write_all(pool)
+        standing = pool.changed.pop(target, None)
+        if standing is not None:
+            self._write(pool.table, [standing])
         return pool.table
 
+    def _write(self, table: RankTable, standings: list[_Standing]) -> None:
+        table.write(standings, self._ledger, self._live, self._paces, self.now_s)
+
     def _find_foreign(self, rank: Rank) -> ForeignLoad:
-        return find_foreign_load(rank.report, now_s=self._now_s, request_tokens=self._costs.foreign_request_tokens)
+        return find_foreign_load(rank.report, now_s=self.now_s, request_tokens=self._costs.foreign_request_tokens)
 
     def knows(self, target: Target) -> bool:
         """Whether the rank is of the fleet."""
@@ -234,7 +256,7 @@ class Standings:
         if standing.view is None:
             standing.view = self._build_view(standing)
         foreign_s = 0.0 if standing.rank.report is None else self._find_foreign(standing.rank).wait_s
-        own_s = self._ledger.waiting_s(target, self._now_s)
+        own_s = self._ledger.waiting_s(target, self.now_s)
         return complete(standing.view, overlap, own_wait_s=own_s, foreign_wait_s=foreign_s, options=options)
 
     def _build_view(self, standing: _Standing) -> RankView:
@@ -255,7 +277,7 @@ class Standings:
         standing = self._standings.get(target)
         if standing is None:
             return None
-        return self._ledger.waiting_s(target, self._now_s) + self._find_foreign(standing.rank).wait_s
+        return self._ledger.waiting_s(target, self.now_s) + self._find_foreign(standing.rank).wait_s
 
     @property
     def least_prefill_ratio(self) -> float:

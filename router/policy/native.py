@@ -126,8 +126,8 @@ class NativePricer:
         told = self._core.choose(
             cores,
             query,
-            _spell(held.confirmed),
-            _spell(held.expected),
+            held.confirmed,
+            held.expected,
             held.credit_ratio,
             now_s,
             excluded,
@@ -152,7 +152,7 @@ class NativePricer:
         """
         cores = [table.core for table in tables]
         told = self._core.choose_home(
-            cores, query, _spell(held.confirmed), _spell(held.expected), held.credit_ratio, now_s, least_prefill_ratio
+            cores, query, held.confirmed, held.expected, held.credit_ratio, now_s, least_prefill_ratio
         )
         return None if told is None else self._read(query, told, {})
 
@@ -172,7 +172,3 @@ class NativePricer:
         )
         choice = Choice(target=target, costs=costs, tied_count=tied_count)
         return choice, None if seat is None else Seat(target, *seat)
-
-
-def _spell(tokens: Mapping[Target, int]) -> dict[Target, int]:
-    return tokens if isinstance(tokens, dict) else dict(tokens)

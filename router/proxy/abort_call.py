@@ -53,7 +53,7 @@ class AbortCall:
         return RequestOutcome.DONE
 
     async def _end(self, request: NamedRequest) -> None:
-        told = [done for name in request.engine_names for done in await self._tell(name, request.find_targets())]
+        told = [done for name in request.engine_names for done in await self._tell(name, request.targets)]
         if not told or not all(told):
             request.interrupt()
 

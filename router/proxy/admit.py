@@ -105,6 +105,24 @@ class Admission:
         settings = self._settings
         return settings.max_waiting > 0 and (settings.waits_out_outages or isinstance(error, OverloadedError))
 
+    def try_place(self, placing: Placing) -> Place | None:
+        """A rank for a request where it need not wait, else None.
+
+        Raises:
+            DovecoteError: It cannot be placed at all.
+        """
+        if self._settings.max_waiting == 0:
+            return placing.place()
+        if self._waiters and self.queue.count(placing.queue_name):
+            return None
+        try:
+            return placing.place()
+        except PassingError as error:
+            if not self.is_waited_out(error):
+                raise
+            self._reasons[placing.queue_name] = error.message
+            return None
+
     async def place(self, placing: Placing, tenant: str, priority: int, *, waited_s: float = 0.0) -> Place:
         """A rank for a request, at once or once it is its turn.
 
@@ -119,16 +137,7 @@ class Admission:
             QueueTimeoutError: It waited too long.
             DovecoteError: It cannot be placed at all.
         """
-        if self._settings.max_waiting == 0:
-            return placing.place()
-        if not self.queue.count(placing.queue_name):
-            try:
-                return placing.place()
-            except PassingError as error:
-                if not self.is_waited_out(error):
-                    raise
-                self._reasons[placing.queue_name] = error.message
-        return await self._wait(placing, tenant, priority, waited_s)
+        return self.try_place(placing) or await self.wait(placing, tenant, priority, waited_s=waited_s)
 
     def wake(self) -> None:
         """A request ended: there may be room. Costs next to nothing where nobody waits."""
@@ -141,7 +150,8 @@ class Admission:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._pump)
 
-    async def _wait(self, placing: Placing, tenant: str, priority: int, waited_s: float) -> Place:
+    async def wait(self, placing: Placing, tenant: str, priority: int, *, waited_s: float = 0.0) -> Place:
+        """A rank for a request that found none, once it is its turn; see `place`."""
         since_s = self._clock()
         entered = self.queue.enter(
             placing.request_id,

@@ -38,7 +38,7 @@ from router.proxy.headers import Headers, HeadersTooLargeError, find_header, req
 from router.proxy.interrupt import ExchangeWatch, InterruptedExchange, Interruption
 from router.proxy.legs.sending import Sending, abandon
 from router.proxy.ports import ProxyParts, find_address
-from router.proxy.received import UnsupportedEncodingError, read_limited
+from router.proxy.received import UnsupportedEncodingError, make_plain, read_coding
 from router.proxy.refusal import MAX_NAME_CHARS, hide_models
 from router.proxy.relay import Relay
 from router.proxy.running import RunningRequests
@@ -54,6 +54,7 @@ _REQUEST_ID = re.compile(rb"[A-Za-z0-9._:\-]{1,128}")
 #: A question of tokens is sent to this many workers at most, the second one when the first refused the connection.
 MAX_ATTEMPTS = 2
 RANK_HEADER = b"x-data-parallel-rank"
+_ID_HEADER = b"x-request-id"
 #: How long the last words to a client may take.
 SLOW_CLIENT_S = 2.0
 
@@ -74,7 +75,7 @@ class Call:
         self.arrived_s = parts.clock()
         self.request_id = self._choose_id()
         #: The router's own lines of the answer.
-        self.own_headers = {b"x-request-id": self.request_id.encode()}
+        self.own_headers = {_ID_HEADER: self.request_id.encode()}
         #: Its span; None where tracing is off.
         self.trace = None if parts.tracing is None else trace_call(parts.tracing, self)
         #: What was placed, and what comes back of it; None before.
@@ -92,12 +93,12 @@ class Call:
         said = read_request_id(self.headers)
         return said if said is not None and self.running.claim(said) else RequestId(make_fresh_id())
 
-    async def run(self, serve: Callable[[], Awaitable[RequestOutcome]]) -> None:
+    async def run(self, serve: "Serving") -> None:
         """Serve it; raises nothing but cancellation and what the server's own channel raises."""
         outcome, is_counted = RequestOutcome.ERROR, False
         try:
             is_counted = self.parts.admission.begin(self.principal)
-            outcome = await serve()
+            outcome = await serve(self)
         except DovecoteError as error:
             outcome = await self._fail(error)
         except ClientGoneError:
@@ -117,7 +118,7 @@ class Call:
             self._count(outcome)
 
     async def read_body(self) -> bytes:
-        """The whole body, within the limits; a compressed one is forwarded plain, and its lines say so.
+        """The whole body, within the limits; a compressed one is made plain, and its lines will say so.
 
         Raises:
             DovecoteError: Header lines or body are too long, or it cannot be decompressed.
@@ -126,9 +127,9 @@ class Call:
         limit_bytes, own = self.parts.limits.body_bytes, self.principal.limits.body_bytes
         if own is not None:
             limit_bytes = min(own, limit_bytes)
-        data = await read_limited(self.headers, self.client, limit_bytes)
-        self.headers = [line for line in self.headers if line[0] != b"content-encoding"]
-        return data
+        coding = read_coding(self.headers, self.client)
+        data = await self.client.receive_body(limit_bytes)
+        return data if coding is None else await make_plain(data, limit_bytes)
 
     def check_allowed(self, *models: str | None) -> None:
         """Raise where the key is not for a model, or an adapter.
@@ -151,7 +152,7 @@ class Call:
         """Lines for a worker that serves it, or a leg of it."""
         said = find_header(self.headers, RANK_HEADER) if self.principal.is_trusted and not self.legs else None
         rank = encode_names(target)[1] if said is None else said
-        own = {RANK_HEADER: rank, b"x-request-id": self.request_id.encode()}
+        own = {RANK_HEADER: rank, _ID_HEADER: self.own_headers[_ID_HEADER]}
         key = self.parts.fleet.find_key(target.worker)
         if key is not None:
             own[b"authorization"] = key
@@ -224,8 +225,9 @@ class Call:
         Raises:
             DovecoteError: None can take it.
         """
-        place = await self.parts.admission.place(attempt, self.tenant, self.read_priority())
-        self.parts.admission.spend(self.principal, attempt.prompt_tokens)
+        priority, admission = self.read_priority(), self.parts.admission
+        place = admission.try_place(attempt) or await admission.wait(attempt, self.tenant, priority)
+        admission.spend(self.principal, attempt.prompt_tokens)
         if self.trace is not None:
             mark_place(self.trace, place)
         return place
@@ -340,6 +342,10 @@ class Call:
             _log.info("ended request=%s outcome=%s duration_s=%.3f", self.request_id, outcome.value, duration_s)
 
 
+#: Serves a call.
+Serving = Callable[[Call], Awaitable[RequestOutcome]]
+
+
 @lru_cache(maxsize=1_024)
 def encode_names(target: Target) -> tuple[bytes, bytes]:
     """Worker and rank as header lines say them."""
@@ -348,7 +354,7 @@ def encode_names(target: Target) -> tuple[bytes, bytes]:
 
 def read_request_id(headers: Headers) -> RequestId | None:
     """The client's own name for a request; None where there is none that is usable."""
-    said = find_header(headers, b"x-request-id")
+    said = find_header(headers, _ID_HEADER)
     return RequestId(said.decode()) if said is not None and _REQUEST_ID.fullmatch(said) else None
 
 

@@ -15,7 +15,7 @@ import httptools
 
 from router.errors import UpstreamClosedError
 from router.proxy.exchange import PooledExchange
-from router.proxy.headers import MAX_HEADER_BYTES, MAX_HEADER_LINES, Headers
+from router.proxy.headers import MAX_HEADER_BYTES, Headers, make_reader
 from router.proxy.upstream import GarbledAnswerError
 
 #: A connection reset this soon after a request was written was closed with that request unread. Longer than any
@@ -51,6 +51,9 @@ class Connection(asyncio.Protocol):
         self._keeper = keeper
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
+        #: The head of its answer; what the parser tells of lines goes there at once.
+        self._head = make_reader()
+        self.on_header = self._head.add
         self._parser: Any = httptools.HttpResponseParser(self)
         self._is_tls = False
         self._is_sound = True
@@ -65,8 +68,6 @@ class Connection(asyncio.Protocol):
         self._written_bytes = 0
         self._acked_before: int | None = 0
         # Its answer as far as it was read.
-        self._headers: Headers = []
-        self._head_bytes = 0
         #: Bytes that came since the request was written, or since a piece of the answer's body.
         self._received_bytes = 0
         self._is_informational = False
@@ -79,29 +80,19 @@ class Connection(asyncio.Protocol):
         """Whether a request can be written."""
         return self._is_sound and not self._transport.is_closing()
 
-    async def ask(self, head: bytes, body: bytes, *, is_head_only: bool) -> PooledExchange:
-        """Write a request and wait for the head of its answer.
+    def ask(self, head: bytes, body: bytes, *, is_head_only: bool) -> PooledExchange:
+        """Write a request. The head of its answer is waited for at the exchange, which may find the request unread.
 
         Args:
             head: Request line and header lines, with the empty one.
             body: The body.
             is_head_only: Whether the answer has no body, whatever its lines say.
-
-        Raises:
-            UnreadRequestError: The worker did not read the request.
-            UpstreamClosedError: The connection ended before the head.
-            GarbledAnswerError: The head is no HTTP.
         """
         exchange = self._exchange = PooledExchange(self)
         self._is_head_only, self._begun_s = is_head_only, self._loop.time()
         self._acked_before = self._count_acked() if self._is_tls else self._written_bytes + 1
         self._written_bytes += len(head) + len(body)
         self._transport.writelines((head, body))
-        try:
-            await exchange.wait_for_head()
-        except BaseException:
-            exchange.close()
-            raise
         return exchange
 
     # What the exchange asks for
@@ -114,7 +105,7 @@ class Connection(asyncio.Protocol):
         if not (exchange.is_complete and self.is_open and self._transport.get_write_buffer_size() == 0):
             self.abort()
             return
-        self._headers, self._head_bytes, self._received_bytes = [], 0, 0
+        self._received_bytes = 0
         self.idle_since_s = self._loop.time()
         self._keeper.keep(self)
 
@@ -226,17 +217,8 @@ class Connection(asyncio.Protocol):
         """See httptools."""
         if self._exchange is None or self._exchange.is_complete:
             self._is_sound = False
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """See httptools; trailers come so too, and are dropped."""
-        if self._exchange is None or self._exchange.has_head:
-            return
-        self._head_bytes += len(name) + len(value)
-        if len(self._headers) == MAX_HEADER_LINES or self._head_bytes > MAX_HEADER_BYTES:
-            self._is_sound = False
-            self._exchange.fail(GarbledAnswerError("the head of the worker's answer is too long"))
         else:
-            self._headers.append((name.lower(), value))
+            self._head.begin()
 
     def on_headers_complete(self) -> None:
         """See httptools."""
@@ -246,17 +228,21 @@ class Connection(asyncio.Protocol):
         status = self._parser.get_status_code()
         self._is_informational = status < 200
         if self._is_informational:
-            self._headers = []
             return
-        self._read_framing(status)
-        exchange.begin(status, self._headers)
+        headers = self._head.take()
+        if headers is None:
+            self._is_sound = False
+            exchange.fail(GarbledAnswerError("the head of the worker's answer is too long"))
+            return
+        self._read_framing(status, headers)
+        exchange.begin(status, headers)
         if self._is_head_only:
             self._is_sound = False
             exchange.complete()
 
-    def _read_framing(self, status: int) -> None:
+    def _read_framing(self, status: int, headers: Headers) -> None:
         has_length = status in _BODILESS
-        for name, value in self._headers:
+        for name, value in headers:
             if name == b"content-length" or (name == b"transfer-encoding" and value.lower().endswith(b"chunked")):
                 has_length = True
             elif name == b"keep-alive":

@@ -23,7 +23,7 @@ from router.proxy.door_call import DoorCall
 from router.proxy.door_scope import find_address, make_scope
 from router.proxy.error_form import encode_error
 from router.proxy.framing import BadHttpError, read_framing
-from router.proxy.headers import MAX_HEADER_BYTES, MAX_HEADER_LINES, Headers, HeadersTooLargeError
+from router.proxy.headers import MAX_HEADER_BYTES, MAX_HEADER_LINES, HeadersTooLargeError, make_reader
 from router.proxy.unsent import count_queued_bytes
 
 _log = logging.getLogger("dovecote.door")
@@ -78,6 +78,9 @@ class Door(asyncio.Protocol):
         self._app_state = app_state
         self._loop = asyncio.get_running_loop()
         self._transport: Any = None
+        #: The head that is being read; what the parser tells of lines goes there at once.
+        self._head = make_reader()
+        self.on_header = self._head.add
         self._parser: Any = httptools.HttpRequestParser(self)
         self._addresses: dict[str, Any] = {}
         #: Calls in order: the first is served, or waits for a turn of the event loop to be.
@@ -95,7 +98,6 @@ class Door(asyncio.Protocol):
         # The request that is being read.
         self._receiving: DoorCall | None = None
         self._url = b""
-        self._headers: Headers = []
         self._head_bytes = 0
         self._is_in_head = False
         #: Bytes that came since its head, or since a piece of its body.
@@ -181,36 +183,31 @@ class Door(asyncio.Protocol):
 
     def on_message_begin(self) -> None:
         """See httptools."""
-        self._url, self._headers, self._head_bytes, self._is_in_head = b"", [], 0, True
+        self._url, self._head_bytes, self._is_in_head = b"", 0, True
+        self._head.begin()
         self._begun_s = self._loop.time()
 
     def on_url(self, url: bytes) -> None:
         """See httptools."""
         self._url += url
-        self._head_bytes += len(url)
-        if self._head_bytes > MAX_HEADER_BYTES:
-            raise _TOO_LARGE
-
-    def on_header(self, name: bytes, value: bytes) -> None:
-        """See httptools; trailers come so too, and are dropped."""
-        if self._receiving is not None:
-            return
-        self._headers.append((name.lower(), value))
-        self._head_bytes += len(name) + len(value)
-        if len(self._headers) > MAX_HEADER_LINES or self._head_bytes > MAX_HEADER_BYTES:
+        self._head.count(len(url))
+        if len(self._url) > MAX_HEADER_BYTES:
             raise _TOO_LARGE
 
     def on_headers_complete(self) -> None:
         """See httptools."""
         self._is_in_head = False
         version = self._parser.get_http_version()
-        framing = read_framing(self._headers, version)
+        headers = self._head.take()
+        if headers is None:
+            raise _TOO_LARGE
+        framing = read_framing(headers, version)
         if framing.has_body and self._parser.should_upgrade():
             raise BadHttpError("no other protocol is spoken here; send the request without the offer to upgrade")
         method = self._parser.get_method().decode("ascii")
         if len(self._calls) > MAX_WAITING:
             raise _TOO_MANY
-        scope = make_scope(self._url, self._headers, method, version, self._addresses)
+        scope = make_scope(self._url, headers, method, version, self._addresses)
         # Each call may change its own.
         scope["state"] = self._app_state.copy()
         self._receiving = DoorCall(

@@ -11,10 +11,10 @@ from typing import Protocol
 
 from router.errors import BodyTooLargeError
 from router.proxy.client import ClientGoneError
-from router.proxy.headers import Headers
+from router.proxy.headers import Headers, encode_message
 
 _PHRASES = {status.value: status.phrase.encode() for status in http.HTTPStatus}
-_LINES = {status: b"HTTP/1.1 %d %b\r\n" % (status, _PHRASES.get(status, b"")) for status in range(100, 600)}
+_LINES = {status: b"HTTP/1.1 %d %b" % (status, _PHRASES.get(status, b"")) for status in range(100, 600)}
 _BODILESS = frozenset({204, 304})
 
 
@@ -49,6 +49,8 @@ class DoorCall:
             expects_continue: Whether it waits for a word before it sends its body.
         """
         self._wire = wire
+        #: See `Client`.
+        self.write_chunks = wire.write
         self._is_head = method == "HEAD"
         self._is_old = is_old
         self._expects_continue = expects_continue
@@ -145,10 +147,6 @@ class DoorCall:
         """See `Client`."""
         return self._is_chunked
 
-    def write_chunks(self, chunks: bytes) -> None:
-        """See `Client`."""
-        self._wire.write(chunks)
-
     def end(self, piece: bytes = b"") -> None:
         """See `Client`."""
         self.write(piece)
@@ -159,9 +157,9 @@ class DoorCall:
     def answer(self, status: int, headers: Headers, body: bytes) -> None:
         """See `Client`."""
         lines = headers if status in _BODILESS else [*headers, (b"content-length", b"%d" % len(body))]
-        head = self._encode_head(status, lines)
+        message = self._encode_head(status, lines, b"" if self._is_head or status in _BODILESS else body)
         self.is_started = True
-        self._wire.write(head if self._is_head or status in _BODILESS else head + body)
+        self._wire.write(message)
         self.is_ended = True
 
     @property
@@ -177,17 +175,14 @@ class DoorCall:
         """See `Client`."""
         await self._wire.drain()
 
-    def _encode_head(self, status: int, headers: Headers) -> bytes:
+    def _encode_head(self, status: int, headers: Headers, body: bytes = b"") -> bytes:
+        """The head of an answer, and what of its body goes out with it."""
         if not self.is_received:
             # What is left of the body would be read as the next request.
             self.keeps_alive = False
-        lines = [b": ".join(line) for line in headers]
         if not self.keeps_alive:
-            lines.append(b"connection: close")
-        text = b"\r\n".join(lines)
-        if text.count(b"\n") != len(lines) - 1 or text.count(b"\r") != len(lines) - 1:
-            raise ValueError("a header line has a line end in it")
-        return b"%b%b\r\n\r\n" % (_LINES[status], text)
+            headers = [*headers, (b"connection", b"close")]
+        return encode_message(_LINES[status], headers, body)
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

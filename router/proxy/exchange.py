@@ -6,7 +6,7 @@ function that takes each piece as it comes (`pour`), which spares a turn of the 
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Protocol, Self
 
 from router.errors import UpstreamError
 from router.proxy.headers import Headers
@@ -111,14 +111,21 @@ class PooledExchange:
 
     # The request's side
 
-    async def wait_for_head(self) -> None:
-        """Wait until the head is there.
+    async def wait_for_head(self) -> Self:
+        """The exchange once the head is there; closed where there will be none, and where nobody waits any more.
 
         Raises:
-            UpstreamError: There will be none.
+            UnreadRequestError: The worker did not read the request.
+            UpstreamClosedError: The connection ended before the head.
+            GarbledAnswerError: The head is no HTTP.
         """
-        while not self.has_head:
-            await self._wait()
+        try:
+            while not self.has_head:
+                await self._wait()
+        except BaseException:
+            self.close()
+            raise
+        return self
 
     async def read(self) -> bytes:
         """See `Exchange`."""
@@ -129,6 +136,10 @@ class PooledExchange:
         piece = self._gather()
         self._resume()
         return piece
+
+    def take_whole(self) -> bytes | None:
+        """See `Exchange`."""
+        return self._gather() if self.is_complete else None
 
     async def pour(
         self,
@@ -160,14 +171,12 @@ class PooledExchange:
         finally:
             self._take = self._take_chunks = None
 
-    async def _wait(self) -> None:
+    def _wait(self) -> asyncio.Future[None]:
+        """Is done once something has changed."""
         if self._error is not None:
             raise self._error
         self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._waiter = None
+        return self._waiter
 
     def _wake(self) -> None:
         if self._waiter is not None and not self._waiter.done():

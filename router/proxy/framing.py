@@ -7,7 +7,7 @@ Source: RFC 9112 section 6.3; known-faults G11.
 from typing import NamedTuple
 
 from router.errors import RequestError
-from router.proxy.headers import Headers
+from router.proxy.headers import Headers, tell_framing
 
 
 class BadHttpError(RequestError):
@@ -30,21 +30,11 @@ def read_framing(headers: Headers, version: str) -> Framing:
     Raises:
         BadHttpError: It does not.
     """
-    lengths = hosts = codings = 0
-    expects_continue = False
-    for name, value in headers:
-        if name == b"content-length":
-            lengths += 1
-        elif name == b"host":
-            hosts += 1
-        elif name == b"transfer-encoding":
-            codings += 1
-            if value.strip().lower() != b"chunked":
-                raise BadHttpError("a body comes plain or in chunks; no other transfer-encoding is taken")
-        elif name == b"expect":
-            expects_continue = value.lower() == b"100-continue"
-        if b"\n" in value or b"\r" in value or b"\0" in value:
-            raise BadHttpError("a header line goes on over its end")
+    lengths, hosts, codings, other_codings, expects_continue, is_torn = tell_framing(headers)
+    if other_codings:
+        raise BadHttpError("a body comes plain or in chunks; no other transfer-encoding is taken")
+    if is_torn:
+        raise BadHttpError("a header line goes on over its end")
     if lengths + codings > 1:
         raise BadHttpError("the length of the body is said more than once")
     if version not in {"1.0", "1.1"} or (codings and version == "1.0"):

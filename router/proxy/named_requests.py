@@ -6,7 +6,7 @@ Source: docs/faults.md C05, G03.
 """
 
 import re
-from collections.abc import Callable
+from typing import Protocol
 
 import msgspec
 
@@ -20,15 +20,19 @@ MAX_NAMES = 4_096
 _MADE = re.compile(r"[0-9a-f]{32}(?:-[0-9]{1,4})?")
 
 
-class NamedRequest(msgspec.Struct, frozen=True, kw_only=True):
+class NamedRequest(Protocol):
     """One running request."""
 
-    #: What its engines call it, a name a prompt where its client gave several; empty where they were given none.
-    engine_names: tuple[str, ...]
-    #: Ranks that have a share of it now.
-    find_targets: Callable[[], tuple[Target, ...]]
-    #: Ends it here, which closes its connections.
-    interrupt: Callable[[], None]
+    @property
+    def engine_names(self) -> tuple[str, ...]:
+        """What its engines call it, a name a prompt where its client gave several; empty where they were given none."""
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """Ranks that have a share of it now."""
+
+    def interrupt(self) -> None:
+        """End it here, which closes its connections."""
 
 
 class NamedRequests:
@@ -48,31 +52,14 @@ class NamedRequests:
     def remove(self, tenant: str, names: tuple[str, ...], request: NamedRequest) -> None:
         """It has ended."""
         for name in names:
-            others = [other for other in self._running.pop((tenant, name), ()) if other is not request]
-            if others:
-                self._running[tenant, name] = others
-
-    def hold(self, tenant: str, names: tuple[str, ...], request: NamedRequest) -> "_Held":
-        """A request runs as long as this."""
-        return _Held(self, tenant, names, request)
+            alike = self._running[tenant, name]
+            alike.remove(request)
+            if not alike:
+                del self._running[tenant, name]
 
     def find(self, tenant: str, name: str) -> list[NamedRequest]:
         """The running requests of exactly that name."""
         return list(self._running.get((tenant, name), ()))
-
-
-class _Held:
-    """A request under its names."""
-
-    def __init__(self, all_of_them: NamedRequests, tenant: str, names: tuple[str, ...], request: NamedRequest) -> None:
-        self._all = all_of_them
-        self._entry = tenant, names, request
-
-    def __enter__(self) -> None:
-        self._all.add(*self._entry)
-
-    def __exit__(self, *_: object) -> None:
-        self._all.remove(*self._entry)
 
 
 def read_rids(value: object) -> tuple[str, ...]:

@@ -1,7 +1,6 @@
 """A request for output: read, placed, forwarded, carried back."""
 
 import logging
-from contextlib import AbstractContextManager
 
 import msgspec
 
@@ -16,8 +15,9 @@ from router.proxy.call import Call
 from router.proxy.converted import is_as_long
 from router.proxy.engine_words import bound_priority, check_query
 from router.proxy.interrupt import ExchangeWatch
-from router.proxy.named_requests import NamedRequest, NamedRequests, encode_rid, make_engine_names, read_rids
+from router.proxy.named_requests import NamedRequests, encode_rid, make_engine_names, read_rids
 from router.proxy.relay import Expected, Relay, Relayed
+from wire.ids import Target
 
 _log = logging.getLogger("dovecote.proxy")
 
@@ -30,6 +30,10 @@ class OutputCall:
         self._parts = call.parts
         self._api = api
         self._named = named
+        #: Names that were made for its client's.
+        self.engine_names: tuple[str, ...] = ()
+        #: Ends its exchange; None before its body was read.
+        self._watch: ExchangeWatch | None = None
 
     async def serve(self) -> RequestOutcome:
         """Serve it; see `Call.run` for what is raised."""
@@ -40,7 +44,8 @@ class OutputCall:
             salting=self._call.salting,
             is_trusted=self._call.principal.is_trusted,
         )
-        with ExchangeWatch(self._call.client, self._parts.lookout) as watch:
+        self._watch = ExchangeWatch(self._call.client, self._parts.lookout)
+        with self._watch as watch:
             asked = await self._ask(body)
             attempt = Attempt(self._parts, self._call.running, asked, arrived_s=self._call.arrived_s)
             forwarded, drops_usage = body.to_forward()
@@ -50,11 +55,15 @@ class OutputCall:
                 body.stream, drops_usage, body.choices, body.choices_of_prompt, SHAPES[self._api].untold_status
             )
             rid = body.get("rid")
-            names = self._call.engine_names = make_engine_names(rid)
-            if names:
-                forwarded = splice.splice(forwarded, put={"rid": encode_rid(rid, names)}, cut=())
-            with self._hold(rid, names, watch):
+            self.engine_names = self._call.engine_names = make_engine_names(rid)
+            if self.engine_names:
+                forwarded = splice.splice(forwarded, put={"rid": encode_rid(rid, self.engine_names)}, cut=())
+            names = (self._call.request_id, *read_rids(rid))
+            self._named.add(self._call.tenant, names, self)
+            try:
                 relayed = await self._exchange(attempt, expected, forwarded, watch)
+            finally:
+                self._named.remove(self._call.tenant, names, self)
         attempt.end(relayed.outcome, relayed.usage)
         self._call.spend(attempt, relayed.usage)
         self._judge_conversion(asked, relayed)
@@ -70,12 +79,17 @@ class OutputCall:
             return splice.splice(forwarded, put={}, cut=("priority",))
         return splice.splice(forwarded, put={"priority": msgspec.json.encode(bounded)}, cut=())
 
-    def _hold(self, rid: object, engine_names: tuple[str, ...], watch: ExchangeWatch) -> AbstractContextManager[None]:
-        """Let it be ended by its name while it runs."""
-        request = NamedRequest(
-            engine_names=engine_names, find_targets=lambda: self._call.targets, interrupt=watch.abort
-        )
-        return self._named.hold(self._call.tenant, (self._call.request_id, *read_rids(rid)), request)
+    # What it is ended by, see `NamedRequest`
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        """See `NamedRequest`."""
+        return self._call.targets
+
+    def interrupt(self) -> None:
+        """See `NamedRequest`."""
+        if self._watch is not None:
+            self._watch.abort()
 
     def _judge_conversion(self, asked: Asked, relayed: Relayed) -> None:
         """Hold the length of a prompt that was converted against what the engine says."""

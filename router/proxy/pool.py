@@ -9,6 +9,7 @@ Source: docs/faults.md C06, C07; RFC 9112 section 9.
 import asyncio
 import re
 import ssl
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from router.errors import UpstreamUnreachableError
@@ -16,7 +17,7 @@ from router.lookout import Limit, Lookout
 from router.open_files import is_own_limit
 from router.proxy.connection import Connection, UnreadRequestError
 from router.proxy.exchange import PooledExchange
-from router.proxy.headers import Headers
+from router.proxy.headers import Headers, encode_message
 from router.proxy.upstream import OutOfSocketsError
 
 #: Idle connections are closed before common servers close theirs (uvicorn: 5 s), so that a request does not
@@ -25,6 +26,8 @@ POOL_IDLE_S = 3.0
 #: A worker that says how long it keeps idle connections is believed to this part.
 _KEPT_PART = 0.5
 _TARGET = re.compile(r"/[!-~]*+")
+#: Longest target whose line is remembered: clients ask for a few paths over and over.
+_MAX_KNOWN_CHARS = 256
 _BODILESS_METHODS = frozenset({"GET", "HEAD", "DELETE", "OPTIONS"})
 
 
@@ -114,11 +117,11 @@ class PooledUpstream:
         connection = origin.take(self._loop.time())
         if connection is not None:
             try:
-                return await connection.ask(head, body, is_head_only=is_head_only)
+                return await connection.ask(head, body, is_head_only=is_head_only).wait_for_head()
             except UnreadRequestError:
                 pass
         connection = await self._connect(origin)
-        return await connection.ask(head, body, is_head_only=is_head_only)
+        return await connection.ask(head, body, is_head_only=is_head_only).wait_for_head()
 
     @property
     def is_closed(self) -> bool:
@@ -201,13 +204,16 @@ def encode_head(method: str, target: str, host: bytes, headers: Headers, body_by
     Raises:
         ValueError: A part of it would end its line.
     """
-    if _TARGET.fullmatch(target) is None:
-        raise ValueError(f"no target of a request: {target!r}")
-    lines = [b"%s %s HTTP/1.1\r\nhost: %s" % (method.encode("ascii"), target.encode("ascii"), host)]
-    lines += [b": ".join(line) for line in headers]
+    begin = _begin_known if len(target) <= _MAX_KNOWN_CHARS else _begin_head
     if body_bytes or method not in _BODILESS_METHODS:
-        lines.append(b"content-length: %d" % body_bytes)
-    head = b"\r\n".join(lines)
-    if head.count(b"\n") != len(lines) or head.count(b"\r") != len(lines):
-        raise ValueError("a header line has a line end in it")
-    return head + b"\r\n\r\n"
+        headers = [*headers, (b"content-length", b"%d" % body_bytes)]
+    return encode_message(begin(method, target, host), headers, b"")
+
+
+def _begin_head(method: str, target: str, host: bytes) -> bytes:
+    if _TARGET.fullmatch(target) is None or b"\r" in host or b"\n" in host:
+        raise ValueError(f"no target of a request: {target!r}, host {host!r}")
+    return b"%s %s HTTP/1.1\r\nhost: %s" % (method.encode("ascii"), target.encode("ascii"), host)
+
+
+_begin_known = lru_cache(maxsize=1_024)(_begin_head)

@@ -26,16 +26,33 @@ async def read_limited(headers: Headers, client: Client, limit_bytes: int) -> by
         DovecoteError: Header lines or body are too long, or it cannot be decompressed.
         ClientGoneError: The client left.
     """
+    coding = read_coding(headers, client)
+    data = await client.receive_body(limit_bytes)
+    return data if coding is None else await make_plain(data, limit_bytes)
+
+
+def read_coding(headers: Headers, client: Client) -> bytes | None:
+    """The coding in which the body of a call is compressed, whose header lines are within their limits; else None.
+
+    Raises:
+        DovecoteError: Header lines are too long, or the coding is not taken.
+    """
     if not client.has_checked_head:
         check_header_size(headers)
     coding = (find_header(headers, b"content-encoding") or b"identity").strip().lower()
-    if coding != b"identity" and coding not in CODINGS:
+    if coding == b"identity":
+        return None
+    if coding not in CODINGS:
         raise UnsupportedEncodingError("of compressed bodies gzip and deflate are taken")
-    data = await client.receive_body(limit_bytes)
-    return data if coding == b"identity" else await _make_plain(data, limit_bytes)
+    return coding
 
 
-async def _make_plain(data: bytes, limit_bytes: int) -> bytes:
+async def make_plain(data: bytes, limit_bytes: int) -> bytes:
+    """A compressed body as it is.
+
+    Raises:
+        DovecoteError: It is too long, or cannot be decompressed.
+    """
     if len(data) <= _INFLATED_INLINE_BYTES:
         plain = inflate(data, limit_bytes)
     else:

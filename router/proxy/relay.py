@@ -5,15 +5,14 @@ at once, becomes a proper error. What was sent already is never sent again and n
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import Protocol
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, Protocol
 
 import msgspec
 
 from router.errors import UpstreamClosedError
 from router.fleet.breaker import Verdict
 from router.placement.stimuli import Outcome
-from router.proxy import respond
 from router.proxy.client import Client
 from router.proxy.headers import find_header, response_headers
 from router.proxy.inflate import CODINGS, InflateProblem, inflate
@@ -24,12 +23,14 @@ from router.proxy.sse import StreamScanner, Usage, looks_like_stream
 from router.proxy.told_error import SERVER_ERROR
 from router.proxy.upstream import Exchange, GarbledAnswerError, read_whole
 from router.proxy.verdicts import judge_status
-from router.proxy.whole_answer import AnswerSummary, read_answer
+from router.proxy.whole_answer import NOTHING_TOLD, AnswerSummary, read_answer
 
 #: Output chunks between two words to placement about a request's progress.
 PROGRESS_CHUNKS = 32
 #: Longest decompressed answer that is looked into for its usage.
 _MAX_INFLATED_BYTES = 64 << 20
+#: What the line of its coding says where there is none.
+_PLAIN = frozenset({None, b"identity"})
 
 
 class Relayed(msgspec.Struct, frozen=True):
@@ -71,6 +72,12 @@ class Witness(Protocol):
     def see_progress(self, output_tokens: int) -> None:
         """Output so far."""
 
+    def see_full_client(self) -> None:
+        """The client has to take something before more of a stream is read."""
+
+    def see_ready_client(self) -> None:
+        """It did."""
+
     def keep_response(self, response_id: str) -> None:
         """The engine named its answer."""
 
@@ -99,7 +106,7 @@ class Relay:
         #: Whether it is carried as an event stream.
         self.is_stream = False
 
-    async def carry(self, asked: Expected) -> Relayed:
+    def carry(self, asked: Expected) -> Coroutine[Any, Any, Relayed]:
         """Relay the answer to its end.
 
         Raises:
@@ -107,8 +114,8 @@ class Relay:
             GarbledAnswerError: It is none.
         """
         if asked.is_stream and self._is_stream():
-            return await self._carry_stream(self._make_scanner(asked))
-        return await self._carry_whole(asked)
+            return self._carry_stream(self._make_scanner(asked))
+        return self._carry_whole(asked)
 
     async def carry_as_it_is(self, see: Callable[[int, bytes], None], *, is_opaque: bool = False) -> Relayed:
         """Relay an answer that need be no JSON object.
@@ -123,9 +130,10 @@ class Relay:
         """
         if self._is_stream():
             return await self._carry_stream(self._make_scanner(Expected(), is_opaque=is_opaque))
-        status, body = await self._read_answer()
+        body = await self._read_answer()
+        status = self._exchange.status
         see(status, body)
-        await self._send_whole(status, body)
+        await self._send_whole(body)
         return Relayed(status, Outcome.DONE if status < 300 else Outcome.ERROR)
 
     def _is_stream(self) -> bool:
@@ -133,7 +141,7 @@ class Relay:
         return self._exchange.status == 200 and content_type.startswith(b"text/event-stream")
 
     def _make_scanner(self, asked: Expected, *, is_opaque: bool = False) -> StreamScanner:
-        is_encoded = find_header(self._exchange.headers, b"content-encoding") not in {None, b"identity"}
+        is_encoded = find_header(self._exchange.headers, b"content-encoding") not in _PLAIN
         return StreamScanner(
             choices=asked.choices,
             choices_of_prompt=asked.choices_of_prompt,
@@ -157,24 +165,30 @@ class Relay:
         if stream.take(piece):
             await stream.drain()
         await self._exchange.pour(stream.take, stream.drain, stream.take_chunks if self._client.takes_chunks else None)
-        return await self._finish(scanner)
+        return await self._finish(scanner, stream)
 
-    async def _finish(self, scanner: StreamScanner) -> Relayed:
+    async def _finish(self, scanner: StreamScanner, stream: "_Stream") -> Relayed:
         rest = scanner.finish()
         if not scanner.is_complete and not scanner.has_error:
             self._client.write(rest)
             raise UpstreamClosedError("the worker ended its stream before the answer was complete")
-        await respond.send_end(self._client, rest)
+        self._client.end(rest)
+        if self._client.is_full:
+            await stream.drain()
         if scanner.has_error:
             return self._judge_error(scanner.error_status, scanner.to_usage())
         return Relayed(self._exchange.status, Outcome.DONE, scanner.to_usage())
 
     async def _carry_whole(self, asked: Expected) -> Relayed:
-        status, body = await self._read_answer()
-        answer = await self._check(body, asked) if status < 300 else AnswerSummary()
+        body = await self._read_answer()
+        status = self._exchange.status
+        answer = NOTHING_TOLD
+        if status < 300:
+            encoding = find_header(self._exchange.headers, b"content-encoding")
+            answer = _check(body if encoding in _PLAIN else await _make_plain(body, encoding), asked)
         if is_id(answer.id):
             self._witness.keep_response(answer.id)
-        await self._send_whole(status, body)
+        await self._send_whole(body)
         if answer.error_status is not None:
             return self._judge_error(answer.error_status, answer.usage)
         return Relayed(status, Outcome.DONE if status < 300 else Outcome.ERROR, answer.usage)
@@ -184,38 +198,30 @@ class Relay:
         is_failure = judge_status(told_status) is Verdict.FAILED
         return Relayed(self._exchange.status if is_failure else told_status, Outcome.ERROR, usage)
 
-    async def _read_answer(self) -> tuple[int, bytes]:
-        """Status and body of a whole answer."""
+    async def _read_answer(self) -> bytes:
+        """The body of a whole answer; its status is one that an answer can have."""
         body = await read_whole(
             self._exchange, whose="the worker's", limit_bytes=self._limits.answer_bytes, see=self._see_piece
         )
         status = self._exchange.status
         if not 200 <= status < 600 or 300 <= status < 400:
             raise GarbledAnswerError(f"the worker answered with status {status}")
-        return status, body
+        return body
 
-    async def _send_whole(self, status: int, body: bytes) -> None:
+    async def _send_whole(self, body: bytes) -> None:
+        client, exchange = self._client, self._exchange
         self._witness.see_whole_answer()
         self.has_started = True
-        headers = response_headers(self._exchange.headers, self._own_headers)
-        await respond.send_whole(self._client, status, headers, body)
+        client.answer(exchange.status, response_headers(exchange.headers, self._own_headers), body)
+        if client.is_full:
+            self._watch.limit(self._limits.idle_s)
+            await client.drain()
 
     def _see_piece(self, bytes_before: int) -> None:
         if bytes_before:
             self._watch.touch()
         else:
             self._watch.limit(self._limits.idle_s)
-
-    async def _check(self, body: bytes, asked: Expected) -> AnswerSummary:
-        """Usage and name of a good answer; one that is no JSON object is none."""
-        encoding = find_header(self._exchange.headers, b"content-encoding")
-        if encoding not in {None, b"identity"}:
-            # A few kilobytes can become as many as are looked into, which takes longer than others should wait.
-            body = await asyncio.to_thread(_inflate, body) if encoding in CODINGS else b"{}"
-        answer = read_answer(body, choices_of_prompt=asked.choices_of_prompt)
-        if answer is None:
-            raise GarbledAnswerError("the worker's answer is not a JSON object")
-        return answer
 
 
 class _Stream:
@@ -261,8 +267,26 @@ class _Stream:
 
     async def drain(self) -> None:
         """Let the client take what there is. The worker was not read from meanwhile: its silence begins now."""
+        self._witness.see_full_client()
         await self._client.drain()
+        self._witness.see_ready_client()
         self._watch.touch()
+
+
+def _check(body: bytes, asked: Expected) -> AnswerSummary:
+    """Usage and name of a good answer; one that is no JSON object is none."""
+    answer = read_answer(body, choices_of_prompt=asked.choices_of_prompt)
+    if answer is None:
+        raise GarbledAnswerError("the worker's answer is not a JSON object")
+    return answer
+
+
+async def _make_plain(body: bytes, encoding: bytes | None) -> bytes:
+    """A compressed answer as it is; of one in a coding that is not known nothing is said.
+
+    A few kilobytes can become as many as are looked into, which takes longer than others should wait.
+    """
+    return await asyncio.to_thread(_inflate, body) if encoding in CODINGS else b"{}"
 
 
 def _inflate(body: bytes) -> bytes:

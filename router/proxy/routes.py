@@ -3,15 +3,14 @@
 Everything else goes to the application behind.
 """
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable
 from functools import partial
 from typing import Any
 
-from router.metrics import RequestOutcome
 from router.proxy import respond
 from router.proxy.abort_call import AbortCall
 from router.proxy.api import PATHS, Api
-from router.proxy.call import Call, WrongMethodError
+from router.proxy.call import Call, Serving, WrongMethodError
 from router.proxy.client import AsgiApp, AsgiClient, Client, Endpoint, Scope
 from router.proxy.dry_run import serve_dry_run
 from router.proxy.error_form import find_error_form
@@ -25,9 +24,6 @@ from router.proxy.ports import ProxyParts
 from router.proxy.running import RunningRequests
 from router.proxy.token_calls import COUNT_PATH, TOKEN_PATHS, count_tokens, serve_tokens
 from router.proxy.usable import UsableRanks
-
-#: Serves a call; made once the call is.
-Serving = Callable[[Call], Awaitable[RequestOutcome]]
 
 _POST = ("POST",)
 #: Paths of clients, but for those with an id in them; what is not named here needs an admin's key.
@@ -114,8 +110,7 @@ class HotRoutes:
 
     def _serve(self, serve: Serving) -> Endpoint:
         def run(scope: Scope, client: Client) -> Awaitable[None]:
-            call = Call(self._parts, self.running, scope, client)
-            return call.run(partial(serve, call))
+            return Call(self._parts, self.running, scope, client).run(serve)
 
         return run
 

@@ -50,6 +50,14 @@ class RunningRequests:
             if not siblings:
                 self._siblings.pop((target, head), None)
 
+    def check_invariants(self) -> None:
+        """Raises AssertionError where something is kept of requests that do not run."""
+        for (target, _), siblings in self._siblings.items():
+            if not siblings or not siblings.keys() <= self._by_rank.get(target, {}).keys():
+                raise AssertionError(f"siblings on {target} that do not run: {sorted(siblings)}")
+        if not all(self._by_rank.values()):
+            raise AssertionError("a rank without requests is kept")
+
     def count(self) -> dict[Target, int]:
         """Running requests of each rank that has any."""
         return {target: len(beside) for target, beside in self._by_rank.items()}

@@ -41,6 +41,9 @@ class Exchange(Protocol):
             GarbledAnswerError: The bytes are no HTTP.
         """
 
+    def take_whole(self) -> bytes | None:
+        """All that is left of the answer where it has arrived, so that nobody waits; else None, and `read` tells."""
+
     async def pour(
         self,
         take: Callable[[bytes], bool],
@@ -77,16 +80,24 @@ async def read_whole(
         UpstreamError: As `Exchange.read` does.
         GarbledAnswerError: It is longer.
     """
+    body = exchange.take_whole()
+    if body is None:
+        body = await _read_pieces(exchange, limit_bytes, see)
+    if len(body) > limit_bytes:
+        raise GarbledAnswerError(f"{whose} answer is longer than {limit_bytes} bytes")
+    return body
+
+
+async def _read_pieces(exchange: Exchange, limit_bytes: int, see: Callable[[int], None] | None) -> bytes:
+    """What is left of an answer, or its beginning where it is longer than it may be."""
     pieces: list[bytes] = []
     size_bytes = 0
-    while piece := await exchange.read():
+    while size_bytes <= limit_bytes and (piece := await exchange.read()):
         if see is not None:
             see(size_bytes)
         pieces.append(piece)
         size_bytes += len(piece)
-        if size_bytes > limit_bytes:
-            raise GarbledAnswerError(f"{whose} answer is longer than {limit_bytes} bytes")
-    return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+    return b"".join(pieces)
 
 
 class Upstream(Protocol):

@@ -18,6 +18,9 @@ class AnswerSummary(msgspec.Struct, frozen=True):
     error_status: int | None = None
 
 
+NOTHING_TOLD = AnswerSummary()
+
+
 class _Body(msgspec.Struct):
     usage: Any = None
     id: Any = None

@@ -482,8 +482,14 @@ async def test_C06_a_worker_that_hangs_holds_up_nobody_else(upstream, worker):
 async def test_a_refused_connection_is_told_from_a_broken_one(upstream):
     with closed_port() as port, pytest.raises(UpstreamUnreachableError):
         await upstream.open(f"http://127.0.0.1:{port}/x", [], b"")
+
+
+async def test_a_name_that_nobody_knows_is_an_address_at_which_nobody_is():
+    # Where no server of names answers, its limit says so.
+    upstream = PooledUpstream(connect_s=1.0)
     with pytest.raises(UpstreamUnreachableError):
         await upstream.open("http://no-such-host.invalid:1/x", [], b"")
+    await upstream.close()
 
 
 async def test_C06_a_connection_that_does_not_come_about_ends_at_its_limit(worker):

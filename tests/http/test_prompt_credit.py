@@ -8,7 +8,7 @@ from aiohttp import web
 from fake_engine import USAGE, WHOLE, FakeEngine, running
 from proxy_harness import eventually, in_process, value
 
-from router.control.parity import BATTERY
+from router.control.parity import BATTERY, PARITY_EVERY_REQUESTS
 from router.prompt import Prompter
 from router.prompt.engine_form import DEFAULT_FORM
 
@@ -41,22 +41,26 @@ async def worker(client, name="w0"):
     return next(entry for entry in entries if entry["id"] == name)
 
 
+async def serve_until_compared(client):
+    """The last of so many requests that ids are compared anew."""
+    for _ in range(PARITY_EVERY_REQUESTS - 1):
+        client.router.fleet.count_placed("w0")
+    await client.chat()
+
+
 async def test_ids_that_differ_later_cost_the_credit_until_they_agree_again():
     async with running(Tokenizing()) as engine, in_process([engine.url], tokenizer={"path": str(TOY)}) as client:
         fleet = client.router.fleet
-        fleet._examiner.parity_every_requests = 2
         assert (await worker(client))["parity"] == "passed"
         engine.shift = 1
-        for _ in range(2):
-            await client.chat()
+        await serve_until_compared(client)
         await eventually(lambda: fleet.workers["w0"].parity == "failed")
         entry = await worker(client)
         assert entry["cache_credit"] == "none"
         assert "parity failed" in entry["no_cache_credit"]
         assert value(client.router, "worker_parity", worker="w0", parity="failed") == 1
         engine.shift = 0
-        for _ in range(2):
-            await client.chat()
+        await serve_until_compared(client)
         await eventually(lambda: fleet.workers["w0"].parity == "passed")
         assert "parity" not in ((await worker(client))["no_cache_credit"] or "")
 

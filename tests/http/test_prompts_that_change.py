@@ -4,6 +4,7 @@ import json
 import shutil
 from pathlib import Path
 
+import msgspec
 from aiohttp import web
 from fake_engine import FakeEngine, running
 from proxy_harness import eventually, in_process
@@ -66,6 +67,32 @@ async def test_while_another_worker_goes_by_a_form_one_that_differs_earns_no_cre
         await eventually(lambda: fleet.workers["w1"].parity == "failed")
         assert fleet.workers["w0"].parity == "passed"
         assert client.router.prompts.find("toy").prompter.form.tools is ToolForm.SENT
+
+
+async def test_once_all_engines_are_upgraded_what_shows_in_few_conversations_is_found_out_anew():
+    async with (
+        running(Tokenizing()) as first,
+        running(Tokenizing()) as second,
+        in_process([first.url, second.url], probes=FAST, tokenizer={"path": str(TOY)}) as client,
+    ):
+        fleet = client.router.fleet
+        prompter = client.router.prompts.find("toy").prompter
+        newer = msgspec.structs.replace(prompter.form, drops_attribution=True)
+
+        def upgrade(engine, name):
+            engine.form = newer
+            fleet.workers[name].requests_since_parity = 1_000
+            fleet.report_reconnect(name)
+
+        upgrade(first, "w0")
+        await eventually(lambda: fleet.workers["w0"].parity == "partly")
+        assert fleet.workers["w0"].no_credit is None
+        assert not prompter.form.drops_attribution
+        upgrade(second, "w1")
+        await eventually(lambda: prompter.form == newer)
+        upgrade(first, "w0")
+        await eventually(lambda: fleet.workers["w0"].parity == "passed")
+        assert fleet.workers["w1"].parity == "passed"
 
 
 async def test_a_tokenizer_that_comes_later_or_changes_is_loaded_anew(engine, tmp_path):

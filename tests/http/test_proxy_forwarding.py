@@ -8,7 +8,7 @@ import zlib
 
 import pytest
 from fake_engine import DONE, ROLE, USAGE, USAGE_CHUNK, WHOLE, answering, chunk, open_stream, streaming
-from proxy_harness import CHAT, in_process, value
+from proxy_harness import CHAT, eventually, in_process, value
 
 STREAM = b"".join([ROLE, chunk("a"), chunk("b"), chunk("c", "stop"), DONE])
 
@@ -170,6 +170,15 @@ async def test_sockets_to_engines_do_not_wait_to_fill_packets(wire_client, engin
     sockets = [each._transport.get_extra_info("socket") for origin in origins for each in origin.idle]
     assert sockets
     assert all(each.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) for each in sockets)
+
+
+async def test_a_router_that_ended_keeps_no_connection_to_an_engine(engine, monkeypatch):
+    monkeypatch.setattr("router.proxy.pool.POOL_IDLE_S", 3_600.0)
+    async with in_process([engine.url]) as client:
+        await client.chat()
+        ((request, _),) = engine.requests
+        assert request.transport is not None
+    await eventually(lambda: request.transport is None)
 
 
 async def test_sessions_of_a_client_stay_with_one_worker(engines):

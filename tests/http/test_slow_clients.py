@@ -3,10 +3,11 @@
 import asyncio
 import json
 import socket
+import time
 from contextlib import asynccontextmanager
 
 import pytest
-from fake_engine import DONE, ROLE, chunk, open_stream
+from fake_engine import DONE, ROLE, chunk, event, open_stream
 from proxy_harness import CHAT, eventually, on_socket, value
 
 from router.lookout import Lookout
@@ -15,10 +16,11 @@ from router.proxy.interrupt import ExchangeWatch
 from router.proxy.ports import ProxyLimits
 from router.proxy.relay import Expected, Relay
 
-LONG = {"idle_s": 1_000.0, "first_byte_s": 1_000.0}
+LONG = {"idle_s": 1_000.0, "first_byte_s": 1_000.0, "request_s": 1_000_000.0}
 PIECE = chunk("a" * 10_000)
 #: Pieces of an answer: far more than kernels and router keep.
 COUNT = 1_000
+USAGE = {"prompt_tokens": 9, "completion_tokens": COUNT, "total_tokens": COUNT + 9}
 
 
 @pytest.fixture
@@ -29,6 +31,7 @@ def watches(monkeypatch):
     class Watch(ExchangeWatch):
         def __init__(self, client, lookout):
             super().__init__(client, lookout)
+            self.client = client
             made.append(self)
 
     monkeypatch.setattr("router.proxy.output_call.ExchangeWatch", Watch)
@@ -76,13 +79,13 @@ class Sipper:
 
 
 @asynccontextmanager
-async def sipping(engine, script, watches, **timeouts):
+async def sipping(engine, script, watches, *, clock=time.monotonic, **timeouts):
     """A client that takes nothing yet, of whose answer the router has more than it may keep."""
     engine.script = script
-    async with on_socket([engine.url], timeouts=LONG | timeouts) as client:
+    async with on_socket([engine.url], clock=clock, timeouts=LONG | timeouts) as client:
         sipper = Sipper(client.base_url)
         await sipper.ask()
-        await eventually(lambda: watches and watches[0]._client.is_full)
+        await eventually(lambda: watches and watches[0].client.is_full)
         yield client, sipper, watches[0]
         sipper.socket.close()
 
@@ -95,7 +98,7 @@ def pouring(then=None):
             await response.write(PIECE)
         if then is not None:
             await then.wait()
-        await response.write(chunk("b", "stop") + DONE)
+        await response.write(chunk("b", "stop") + event({"id": "c", "choices": [], "usage": USAGE}) + DONE)
         return response
 
     return script
@@ -103,8 +106,9 @@ def pouring(then=None):
 
 def age(watch, seconds=1_001.0):
     """So long ago the last piece came, or the client was last looked at."""
-    watch._touched_s -= seconds
-    watch.look(asyncio.get_running_loop().time())
+    now_s = asyncio.get_running_loop().time()
+    watch.postpone(-seconds, now_s)
+    watch.look(now_s)
 
 
 async def test_a_client_that_sips_gets_all_of_its_answer_however_long_it_takes(engine, watches):
@@ -112,13 +116,21 @@ async def test_a_client_that_sips_gets_all_of_its_answer_however_long_it_takes(e
         for _ in range(5):
             age(watch)
             assert watch.cause is None
-            unsent = watch._client.count_unsent()
-            while watch._client.count_unsent() == unsent:
+            unsent = watch.client.count_unsent()
+            while watch.client.count_unsent() == unsent:
                 await sipper.sip()
-            assert watch._client.is_full
+            assert watch.client.is_full
         await sipper.take_all()
         await eventually(lambda: value(client.router, "requests_total", outcome="done") == 1)
         assert sipper.read_body().count(PIECE) == COUNT
+
+
+async def test_a_client_that_sips_does_not_make_its_engine_slow(engine, watches, clock):
+    async with sipping(engine, pouring(), watches, clock=clock) as (client, sipper, _):
+        clock.advance(3_600.0)
+        await sipper.take_all()
+        await eventually(lambda: value(client.router, "requests_total", outcome="done") == 1)
+        assert client.router.placer.decode_ratio == 1.0
 
 
 async def test_a_client_that_takes_nothing_at_all_is_given_up_and_its_worker_blamed_for_nothing(engine, watches):
@@ -154,7 +166,7 @@ class Patient:
     end = write
 
     async def drain(self):
-        self.watch_of._touched_s -= 999.0
+        self.watch_of.postpone(-999.0, asyncio.get_running_loop().time())
 
 
 class Poured:
@@ -172,12 +184,14 @@ class Poured:
         for piece in (PIECE, chunk("b", "stop") + DONE):
             assert take(piece)
             await drain()
-            self.silent_s.append(asyncio.get_running_loop().time() - self.watch._touched_s)
+            now_s = asyncio.get_running_loop().time()
+            self.watch.look(now_s)
+            self.silent_s.append(now_s + LONG["idle_s"] - self.watch.due_s)
 
 
 async def test_the_silence_of_an_engine_begins_when_it_is_read_from_again():
     client = Patient()
-    limits = ProxyLimits(body_bytes=1, first_byte_s=1_000.0, idle_s=1_000.0, request_s=1_000_000.0)
+    limits = ProxyLimits(body_bytes=1, **LONG)
     with ExchangeWatch(client, Lookout()) as watch:
         client.watch_of, poured = watch, Poured(watch)
         relay = Relay(poured, client, Bystander(), watch, limits=limits, own_headers={})
@@ -191,7 +205,7 @@ async def test_an_engine_that_falls_silent_behind_a_slow_client_is_found_out(eng
         age(watch)
         while sipper.count_taken() < COUNT * len(PIECE):
             await sipper.sip(1 << 20)
-        await eventually(lambda: not watch._client.is_full)
+        await eventually(lambda: not watch.client.is_full)
         age(watch)
         await sipper.take_all()
         assert b'"upstream_timeout"' in sipper.answer

@@ -40,8 +40,8 @@ API = (
     Mutation(
         "a client's rid reaches its engine",
         "router/proxy/output_call.py",
-        "            if names:\n",
-        "            if not names:\n",
+        "            if self.engine_names:\n",
+        "            if not self.engine_names:\n",
         SIDE,
     ),
     Mutation(
@@ -54,8 +54,8 @@ API = (
     Mutation(
         "names of ended requests are kept",
         NAMED,
-        "        self._all.remove(*self._entry)\n",
-        "        pass\n",
+        "            alike.remove(request)\n",
+        "",
         SIDE,
     ),
     Mutation("bounds hold for integers alone", BOUNDS, "int | float | str):", "int):", BOUNDS_TESTS),

@@ -158,6 +158,13 @@ FLEET = (
         ("tests/http/test_prompts_that_change.py",),
     ),
     Mutation(
+        "engines of two versions take turns in the form",
+        "router/control/parity.py",
+        "is_bound and refined != best",
+        "False",
+        ("tests/router/control/test_parity.py",),
+    ),
+    Mutation(
         "a wide network lets loopback and metadata in",
         "router/control/allow_list.py",
         "address in network and _lets_in(network, special)",
@@ -244,8 +251,8 @@ FLEET = (
     Mutation(
         "who comes while no worker is there is refused though others wait for one",
         ADMIT,
-        "                if not self.is_waited_out(error):\n",
-        "                if not isinstance(error, OverloadedError):\n",
+        "            if not self.is_waited_out(error):\n",
+        "            if not isinstance(error, OverloadedError):\n",
         OUTAGES,
     ),
     Mutation(
@@ -307,8 +314,8 @@ FLEET = (
     Mutation(
         "what a slow client took is silence of its worker",
         "router/proxy/relay.py",
-        "        await self._client.drain()\n        self._watch.touch()\n",
-        "        await self._client.drain()\n",
+        "        self._witness.see_ready_client()\n        self._watch.touch()\n",
+        "        self._witness.see_ready_client()\n",
         SLOW,
     ),
     Mutation(

@@ -64,9 +64,23 @@ PLACEMENT = (
     Mutation(
         "a request that goes on keeps its joint output",
         "router/placement/ledger.py",
-        "        entry.output_tokens = output_tokens\n        _expect(entry, outputs)\n",
-        "        entry.output_tokens = output_tokens\n",
+        "entry.remaining_output_tokens, entry.joint_output_tokens = outputs.find_both_tokens(",
+        "entry.remaining_output_tokens, _ = outputs.find_both_tokens(",
         LEDGER,
+    ),
+    Mutation(
+        "what is expected of answers is what was expected before",
+        "router/fleet/outputs.py",
+        "        self._outlooks.clear()\n",
+        "",
+        OUTPUTS,
+    ),
+    Mutation(
+        "pools that requests choose from are those of an earlier fleet",
+        "router/placement/standings.py",
+        "        self._serving.clear()\n",
+        "",
+        PRICING,
     ),
     Mutation(
         "joint output is not counted before the first token",
@@ -204,8 +218,8 @@ PLACEMENT = (
     Mutation(
         "rows that changed pile up until a decision looks at all of them",
         "router/placement/standings.py",
-        "        if excess > 0:\n",
-        "        if False:\n",
+        "        if pool.table is not None and excess > 0:\n",
+        "        if pool.table is not None and excess > 1_000_000:\n",
         ("tests/router/placement/test_pricing.py",),
     ),
     Mutation(

@@ -76,18 +76,6 @@ def test_payloads_of_a_holder_that_is_not_attached_change_nothing():
     assert index.count().entries == 0
 
 
-def test_ready_hashes_need_no_tokens():
-    index = make_index()
-    hashes = prompt(4).hashes
-    assert index.store_hashes(A, hashes[:2], block_tokens=2).stored == hashes[:2]
-    assert index.store_hashes(A, hashes[2:], block_tokens=2, parent=hashes[1]).stored == hashes[2:]
-    assert index.find_reuse(prompt(4)) == {A: 8}
-    assert index.remove_hashes(A, hashes[1:2]).removed == hashes[1:2]
-    assert index.find_reuse(prompt(4)) == {A: 2}
-    assert index.store_hashes(A, (5,), block_tokens=2, parent=77).orphaned == 1
-    index.check_invariants()
-
-
 def test_above_the_cap_whole_old_chains_go_and_a_chain_that_grows_stays():
     index = make_index(max_blocks=2_000)
     index.apply(A, run_of(1, 10))

@@ -93,7 +93,7 @@ def offered(monkeypatch):
             setattr(module, member, target)
         monkeypatch.setitem(sys.modules, module.__name__, module)
         entry = EntryPoint(name, f"{module.__name__}:{next(iter(members))}", cli.ENTRY_POINT_GROUP)
-        monkeypatch.setattr(cli, "_offered", lambda: {name: entry})
+        monkeypatch.setattr(cli, "entry_points", lambda **_: [entry])
 
     return offer
 
@@ -122,7 +122,7 @@ def test_a_command_whose_packages_are_missing_says_what_to_install(monkeypatch, 
         def load(self):
             raise ModuleNotFoundError(name=f"{module}.nn" if module == "torch" else module)
 
-    monkeypatch.setattr(cli, "_offered", lambda: {"heavy": Broken("heavy", "x:y", cli.ENTRY_POINT_GROUP)})
+    monkeypatch.setattr(cli, "entry_points", lambda group: [Broken("heavy", "x:y", group)])
     result = run("heavy", "--flag", "value")
     assert result.exit_code == 1
     assert words in result.stderr
@@ -140,14 +140,14 @@ def test_the_list_of_commands_imports_none_of_them():
 
 @pytest.mark.parametrize("name", sorted(cli.SHORT_HELP))
 def test_the_list_of_commands_says_what_each_says_of_itself(name):
-    offered = cli._offered()
-    if name not in offered:
+    offered = cli.entry_points(group=cli.ENTRY_POINT_GROUP)
+    if name not in offered.names:
         pytest.skip("the distribution is not installed")
     assert cli.load_command(offered[name]).help.strip().splitlines()[0] == cli.SHORT_HELP[name]
 
 
 def test_every_offered_command_has_a_line_in_the_list():
-    assert set(cli._offered()) <= set(cli.SHORT_HELP)
+    assert cli.entry_points(group=cli.ENTRY_POINT_GROUP).names <= set(cli.SHORT_HELP)
 
 
 def test_the_version_is_printed():
@@ -165,7 +165,7 @@ def test_no_command_has_options_about_shell_completion(offered):
 
 
 def test_without_an_installed_distribution_there_is_serve(monkeypatch):
-    monkeypatch.setattr(cli, "_offered", dict)
+    monkeypatch.setattr(cli, "entry_points", lambda **_: [])
     result = run("--help")
     assert result.exit_code == 0
     assert "serve" in result.stdout

@@ -31,7 +31,6 @@ async def test_what_is_due_strikes_once(lookout):
     first_s = now_s
     while not struck:
         first_s += LOOK_S
-        lookout._next_s = first_s
         lookout.look(first_s)
     assert first_s == pytest.approx(now_s + 10.0, abs=LOOK_S)
     lookout.look(first_s)
@@ -48,22 +47,29 @@ async def test_who_left_is_not_looked_at(lookout):
     assert not struck
 
 
-async def test_limits_need_no_look_of_their_own(lookout):
+@pytest.fixture
+async def timers(monkeypatch):
+    """Times for which the event loop was asked to call back."""
+    loop, asked = asyncio.get_running_loop(), []
+    call_at = loop.call_at
+    monkeypatch.setattr(loop, "call_at", lambda when, *rest, **more: asked.append(when) or call_at(when, *rest, **more))
+    return asked
+
+
+async def test_limits_need_no_timer_of_their_own(lookout, timers):
     loop = asyncio.get_running_loop()
-    lookout.join(limited(loop.time() + 60.0)[0])
-    timer = lookout._timer
     for _ in range(100):
         lookout.join(limited(loop.time() + 60.0)[0])
-    assert lookout._timer is timer
+    assert len(timers) == 1
 
 
-async def test_an_earlier_limit_is_looked_at_in_time(lookout):
+async def test_an_earlier_limit_is_looked_at_in_time(lookout, timers):
     loop = asyncio.get_running_loop()
     struck = asyncio.Event()
     lookout.join(limited(loop.time() + 60.0)[0])
-    began_s = loop.time()
-    lookout.join(Limit(began_s + LOOK_S / 10, struck.set))
-    assert lookout._next_s < began_s + LOOK_S
+    due_s = loop.time() + LOOK_S / 10
+    lookout.join(Limit(due_s, struck.set))
+    assert timers[-1] == due_s
     async with asyncio.timeout(PATIENCE_S):
         await struck.wait()
 
@@ -135,14 +141,16 @@ async def test_what_takes_longer_than_its_own_time_ends_and_what_the_loop_was_la
 def test_C06_time_in_which_the_router_was_held_up_counts_for_nobody(lags_s):
     """However the loop's lag comes: what strikes had its whole time, less what cannot be told."""
     lookout = Lookout()
-    limit, struck = limited(10.0)
-    lookout._limited.add(limit)
-    now_s, own_s = 0.0, 0.0
+    with asyncio.Runner() as runner:
+        loop = runner.get_loop()
+        now_s, own_s = loop.time(), 0.0
+        limit, struck = limited(now_s + 10.0)
+        loop.call_soon(lookout.join, limit)
+        runner.run(asyncio.sleep(0))
     for lag_s in lags_s:
-        lookout._next_s = now_s + LOOK_S
-        now_s = lookout._next_s + lag_s
+        now_s += LOOK_S + lag_s
         own_s += LOOK_S + (lag_s if lag_s <= LATE_S else 0.0)
-        lookout.look(now_s)
+        lookout.look(now_s, late_s=lag_s)
         assert bool(struck) == (own_s >= 10.0 - TICK_S) or own_s == pytest.approx(10.0 - TICK_S)
         if struck:
             break

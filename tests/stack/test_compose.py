@@ -16,7 +16,7 @@ from growing_sessions import until
 
 from simulator.demo.processes import Children
 from simulator.demo.scrape import MetricsPage
-from tests.waiting import PATIENCE_S
+from tests.waiting import LOADING_S, PATIENCE_S
 
 pytestmark = pytest.mark.stack
 
@@ -63,7 +63,7 @@ async def start_fleet(children, services):
     """All engines, then the router; the addresses by service."""
     names = [name for name in services if name.startswith("engine")]
     started = {name: await children.start(name, mapped(services[name]["command"], {}), {}) for name in names}
-    await asyncio.gather(*(child.wait_listening(PATIENCE_S) for child in started.values()))
+    await asyncio.gather(*(child.wait_listening(LOADING_S) for child in started.values()))
     urls = {f"http://{name}:30000": child.url for name, child in started.items()}
     router = await children.start("router", mapped(services["router"]["command"], urls), {})
     await router.wait_listening(PATIENCE_S)

@@ -37,6 +37,14 @@ Rank* find_rank(const std::vector<Table*>& tables, nb::handle target) {
   return nullptr;
 }
 
+// A mapping as a dict: as it is, where it is one.
+nb::dict read_dict(nb::handle mapping) {
+  if (PyDict_Check(mapping.ptr())) return nb::borrow<nb::dict>(mapping);
+  nb::dict read;
+  if (PyDict_Update(read.ptr(), mapping.ptr())) throw nb::python_error();
+  return read;
+}
+
 // Tokens that a rank other than one may hold at most.
 Count find_most_elsewhere(const Question& question) {
   Count tokens = 0;
@@ -77,10 +85,10 @@ Costs Pricer::read_costs(nb::handle row) const {
   return costs;
 }
 
-nb::object Pricer::choose(const nb::list& tables, nb::handle query, nb::dict confirmed, nb::dict expected,
+nb::object Pricer::choose(const nb::list& tables, nb::handle query, nb::handle confirmed, nb::handle expected,
                           double credit_ratio, double now_s, nb::handle excluded, const nb::dict& given,
                           nb::handle seed, std::size_t few) const {
-  Question question{{}, {}, std::move(confirmed), std::move(expected), credit_ratio};
+  Question question{{}, {}, read_dict(confirmed), read_dict(expected), credit_ratio};
   if (!read(question, tables, query, now_s)) return nb::none();
   const Query& asked = question.asked.query;
   Marks marks(question.tables);
@@ -107,9 +115,9 @@ nb::object Pricer::choose(const nb::list& tables, nb::handle query, nb::dict con
   return tell(question, market, chosen, tied.size(), shown);
 }
 
-nb::object Pricer::choose_home(const nb::list& tables, nb::handle query, nb::dict confirmed, nb::dict expected,
+nb::object Pricer::choose_home(const nb::list& tables, nb::handle query, nb::handle confirmed, nb::handle expected,
                                double credit_ratio, double now_s, double least_prefill_ratio) const {
-  Question question{{}, {}, std::move(confirmed), std::move(expected), credit_ratio};
+  Question question{{}, {}, read_dict(confirmed), read_dict(expected), credit_ratio};
   if (!read(question, tables, query, now_s)) return nb::none();
   const Query& asked = question.asked.query;
   const Rank* home = asked.has_home ? find_rank(question.tables, question.asked.home) : nullptr;

@@ -27,11 +27,12 @@ class Pricer {
   // The choice among all ranks but the excluded; `given` are costs by term of those that were priced in Python. None
   // where Python has to be asked: some cost is no number, some figure beyond the bounds. Told of are the home, the
   // chosen and the `few` cheapest: all, where there are so few.
-  nb::object choose(const nb::list& tables, nb::handle query, nb::dict confirmed, nb::dict expected, double credit_ratio,
-                    double now_s, nb::handle excluded, const nb::dict& given, nb::handle seed, std::size_t few) const;
+  nb::object choose(const nb::list& tables, nb::handle query, nb::handle confirmed, nb::handle expected,
+                    double credit_ratio, double now_s, nb::handle excluded, const nb::dict& given, nb::handle seed,
+                    std::size_t few) const;
   // The home alone, where no other rank can cost as little by its prefill, with what `expected` says of those that hold
   // most; None where one can.
-  nb::object choose_home(const nb::list& tables, nb::handle query, nb::dict confirmed, nb::dict expected,
+  nb::object choose_home(const nb::list& tables, nb::handle query, nb::handle confirmed, nb::handle expected,
                          double credit_ratio, double now_s, double least_prefill_ratio) const;
 
  private:

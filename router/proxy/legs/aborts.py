@@ -14,6 +14,7 @@ import msgspec
 from router.errors import DovecoteError
 from router.fleet.rank import RankFacts
 from router.fleet.role import Engine
+from router.lookout import own_time
 from router.proxy.headers import Headers
 from router.proxy.upstream import Upstream
 
@@ -80,7 +81,7 @@ async def ask_to_abort(upstream: Upstream, url: str, headers: Headers, name: str
     """
     status = 0
     with suppress(DovecoteError, TimeoutError):
-        async with asyncio.timeout(limit_s):
+        async with own_time(limit_s):
             body = msgspec.json.encode({"rid": name})
             exchange = await upstream.open(f"{url}{ABORT_PATH}", [*headers, *_JSON], body)
             try:

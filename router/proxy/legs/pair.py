@@ -136,6 +136,9 @@ class PairExchange:
             self._feed(Ended(Leg.DECODE))
         return piece
 
+    def take_whole(self) -> None:
+        """See `Exchange`; each leg may still fail the other."""
+
     async def pour(
         self,
         take: Callable[[bytes], bool],
@@ -319,6 +322,10 @@ class ReadAnswer:
         self._body = answer.body
 
     async def read(self) -> bytes:
+        """See `Exchange`."""
+        return self.take_whole()
+
+    def take_whole(self) -> bytes:
         """See `Exchange`."""
         body, self._body = self._body, b""
         return body

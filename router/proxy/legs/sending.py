@@ -68,24 +68,23 @@ class Sending:
             DovecoteError: None can take it, or a worker failed.
         """
         self.parts.retries.count_request()
+        place = await self.call.admit(self.attempt)
         while True:
             self._attempts += 1
-            place = await self._place()
             # What it waited for a place is no silence of the worker.
             self._watch.limit(self.call.parts.limits.first_byte_s)
             try:
-                return await self._send(place)
+                return await (self._send_whole(place.target) if place.prefill is None else self._send_pair(place))
             except _RefusedError as refused:
                 self._exclude(refused.target)
                 pause_s = self.parts.retries.take(self._attempts)
                 if pause_s is None:
                     raise refused.error from None
             await asyncio.sleep(pause_s)
+            place = await self._place_again()
 
-    async def _place(self) -> Place:
-        """Raises where there is no rank; a request that was refused elsewhere is told of that, or waits."""
-        if self._attempts == 1:
-            return await self.call.admit(self.attempt)
+    async def _place_again(self) -> Place:
+        """Raises where there is no other rank; a request that was refused elsewhere is told of that, or waits."""
         try:
             place = self.attempt.place(prefilled_by=None if self.handed is None else self.handed.prefill)
         except FleetError as error:
@@ -110,14 +109,6 @@ class Sending:
         self.call.tell_verdict(Verdict.FAILED, target=target, is_unreached=True)
         self.attempt.exclude_worker(target)
 
-    async def _send(self, place: Place) -> Exchange:
-        if place.prefill is None:
-            return await self._send_whole(place.target)
-        if not self.is_named:
-            self.call.engine_names = (make_engine_name(),)
-        legs = _LegSender(self, place)
-        return await self._send_pair(legs, place)
-
     async def _send_whole(self, target: Target) -> Exchange:
         call = self.call
         call.legs, self.attempt.on_output = (), None
@@ -135,8 +126,11 @@ class Sending:
             call.tell_verdict(Verdict.FULL, retry_after_s=read_retry_after_s(exchange.headers))
         return exchange
 
-    async def _send_pair(self, legs: "_LegSender", place: Place) -> Exchange:
+    async def _send_pair(self, place: Place) -> Exchange:
         call = self.call
+        if not self.is_named:
+            call.engine_names = (make_engine_name(),)
+        legs = _LegSender(self, place)
         is_stream, lookout = self.attempt.asked.is_stream, call.parts.lookout
         pair = PairExchange(legs, legs.order, self.parts.limits, lookout, is_stream=is_stream)
         self.attempt.on_output = pair.see_output

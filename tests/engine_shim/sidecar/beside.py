@@ -28,11 +28,6 @@ def get(url):
     return httpx.get(url, timeout=PATIENCE_S)
 
 
-def records_of(index, holder):
-    """What an index holds of a rank, whatever its runs."""
-    return {record for run in index.dump(holder) for record in to_records(run)}
-
-
 class Sockets:
     """Event sockets of one rank, with a replay buffer that a thread serves."""
 
@@ -197,5 +192,5 @@ class RouterSide:
         return next(view for view in self.feed.to_views() if view.target.dp_rank == rank)
 
     def records(self, rank=0):
-        with self.feed._ranks._lock:
-            return records_of(self.index, Target(WorkerId("w"), rank))
+        """What the index holds of a rank, whatever its runs; for when nothing comes any more."""
+        return {record for run in self.index.dump(Target(WorkerId("w"), rank)) for record in to_records(run)}

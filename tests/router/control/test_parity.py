@@ -138,8 +138,18 @@ async def test_all_of_an_engines_ways_are_found_at_once_and_found_anew_after_an_
     await probe_parity(Engine(VLLM, template=FRANK), prompter, "m")
     assert prompter.form == VLLM
     older = msgspec.structs.replace(VLLM, drops_attribution=False, developer=DeveloperForm.SENT)
-    await probe_parity(Engine(older, template=FRANK), prompter, "m")
+    await probe_parity(Engine(older, template=FRANK), prompter, "m", tries_all=True)
     assert prompter.form == older
+
+
+async def test_engines_of_two_versions_do_not_take_turns_in_what_shows_in_few_conversations():
+    prompter = make_prompter(FRANK)
+    older = msgspec.structs.replace(VLLM, drops_attribution=False, reasoning=ReasoningForm.SENT)
+    assert await probe_parity(Engine(older, template=FRANK), prompter, "m") is Parity.PASSED
+    for _ in range(2):
+        assert await probe_parity(Engine(VLLM, template=FRANK), prompter, "m") is Parity.PARTLY
+        assert prompter.form == older
+        assert await probe_parity(Engine(older, template=FRANK), prompter, "m") is Parity.PASSED
 
 
 async def test_what_an_engine_refuses_or_keeps_as_text_says_nothing_of_its_way():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from router.fleet.outputs import (
     GRID,
     HALVE_AT,
+    MAX_OUTLOOKS,
     PRIOR_ANSWERS,
     PRIOR_MEDIAN_TOKENS,
     PRIOR_SIGMA,
@@ -187,3 +188,25 @@ def test_what_a_limit_leaves_is_expected_at_most():
     assert outputs.find_remaining_tokens(70, 100) == outputs.find_joint_tokens(70, 100) == 30
     assert outputs.find_remaining_tokens(100, 100) == outputs.find_joint_tokens(170, 100) == 1
     assert outputs.find_remaining_tokens(0, 100_000) == outputs.expected_tokens
+
+
+@settings(max_examples=50, deadline=None)
+@given(answers=samples, limit=limits)
+def test_the_outlook_of_an_answer_is_what_its_length_and_limit_say(answers, limit):
+    outputs = OutputLengths()
+    for known in ([], answers):
+        for answer in known * REPEATS:
+            outputs.record(answer)
+        outlook = outputs.foresee(limit)
+        assert outputs.foresee(limit) is outlook
+        assert (outlook.remaining_tokens, outlook.joint_tokens) == outputs.find_both_tokens(0, limit)
+        assert outlook.joint_ratio == outlook.joint_tokens / outputs.find_joint_tokens(0)
+        most = outputs.expected_tokens
+        assert outlook.expected_tokens == (most if limit is None else min(max(0, limit), most))
+
+
+def test_of_limits_that_clients_make_up_few_are_remembered():
+    outputs = OutputLengths()
+    for limit in range(2 * MAX_OUTLOOKS):
+        assert outputs.foresee(limit).expected_tokens == min(limit, outputs.expected_tokens)
+    assert len(outputs._outlooks) == MAX_OUTLOOKS

@@ -158,9 +158,9 @@ class Stand:
         )
         for place, one in enumerate(given):
             self._fill(TARGETS[place], one)
-        self.standings.set_time(touched_s)
+        self.standings.now_s = touched_s
         self.standings.change_fleet(())
-        self.standings.set_time(now_s)
+        self.standings.now_s = now_s
         self.pools = list(self.standings.pools.values())
 
     def _fill(self, target, one):

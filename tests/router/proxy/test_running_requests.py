@@ -18,12 +18,20 @@ def predict(*hashes):
 
 @pytest.fixture
 def running():
-    made = RunningRequests()
+    added = []
+
+    class Recorded(RunningRequests):
+        def add(self, target, request_id, prediction):
+            added.append((target, request_id))
+            super().add(target, request_id, prediction)
+
+    made = Recorded()
     yield made
-    for name in [name for beside in made._by_rank.values() for name in beside]:
-        for target in (A, B):
-            made.remove(target, name)
-    assert made.count() == made._siblings == {}
+    for target, name in added:
+        made.check_invariants()
+        made.remove(target, name)
+    made.check_invariants()
+    assert made.count() == {}
 
 
 def test_requests_that_begin_alike_on_a_rank_know_each_other(running):

@@ -70,7 +70,8 @@ def test_the_demo_prints_one_table_where_affinity_has_more_cached_and_explains_a
     assert re.search(r"metrics page: +http://127\.0\.0\.1:\d+/metrics", text)
     assert re.search(r"one decision: +http://127\.0\.0\.1:\d+/v1/decisions/\S+", text)
     assert re.search(r"reason: +\S+", text)
-    assert "unexplained" not in cells(text, "predictions")[1]
+    # The most frequent one comes first; which others there are depends on how late the machine reads events.
+    assert cells(text, "predictions")[1].startswith("exact ")
 
 
 def assert_interrupted(process, children):
@@ -82,7 +83,7 @@ def assert_interrupted(process, children):
 
 
 def test_an_interrupt_while_engines_start_leaves_no_child_and_exit_code_130():
-    process = start(*SMALL)
+    process = start(*LONG)
     children = wait_for_children(process, 2)
     process.send_signal(signal.SIGINT)
     assert_interrupted(process, children)
@@ -98,7 +99,7 @@ def test_an_interrupt_in_the_middle_of_a_run_leaves_no_child_and_exit_code_130()
 
 
 def test_a_reader_that_goes_away_leaves_no_child_and_exit_code_141():
-    process = start(*SMALL)
+    process = start(*LONG)
     assert any("starting" in line for line in iter(process.stdout.readline, ""))
     children = wait_for_children(process, 2)
     assert children
