@@ -3,9 +3,10 @@
 The cost policy over fleets of several sizes that live through agent sessions: three a rank, of 20k tokens and more, one
 or two requests at a time, load reports of all ranks every two seconds. Nothing is measured until there were as many
 turns as sessions, so that hardly two ranks are alike. Apart are turns of sessions, whose prompt lies on their home, and
-sessions that begin, with a head that a few ranks hold. Measured is `Placer.handle` of each arrival in CPU time: views
-renewed, ranks found, costs, explanation, charge. Beside it the dry run of the same decision, which looks at every rank,
-and the life of a request after its placement.
+sessions that begin, with a head that a few ranks hold. Measured is `Placer.handle` of each arrival in CPU time: rows
+written, ranks found, costs, explanation, charge; garbage is collected as in the router, where no decision waits for the
+oldest generation. Beside it the dry run of the same decision, which looks at every rank, and the life of a request
+after its placement.
 """
 
 import sys
@@ -18,6 +19,7 @@ from random import Random
 from benchmarks.rows import Aim, Row, make_row
 from benchmarks.run_facts import SEED, describe_run, finish, make_parser, progress
 from benchmarks.timing import describe_times
+from router.collector import leave_oldest_alone
 from router.config.policy import Coefficients, PolicyWeights
 from router.fleet.rank import RankFacts
 from router.placement.decision import Decision
@@ -238,6 +240,7 @@ def measure(ranks: int, options: Namespace) -> list[Row]:
 def main() -> int:
     """Measure, print, keep."""
     options = make_parser(__doc__, repeats=3).parse_args()
+    leave_oldest_alone()
     run = describe_run(options, block_tokens=BLOCK_TOKENS, sessions_per_rank=SESSIONS_PER_RANK)
     sizes = (8, 64) if options.quick else (8, 64, 512, 8_000)
     rows = [row for ranks in sizes for row in measure(ranks, options)]

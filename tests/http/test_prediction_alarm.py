@@ -102,6 +102,7 @@ async def hold(client, publisher, **fields):
     event = BlockStored(
         block_hashes=tuple(range(1, 7)), parent_block_hash=None, token_ids=tuple(ids[:24]), block_tokens=4, **fields
     )
+    await eventually(publisher.has_subscriber)
     publisher.publish(event)
     await eventually(lambda: client.router.events.to_views()[0].batches)
     return ids

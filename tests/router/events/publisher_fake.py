@@ -76,6 +76,8 @@ class Publisher:
     def publish_bytes(self, payload, *, lost=False):
         self.buffer = [*self.buffer, (self.seq, payload)][-self.keeps :]
         if not lost:
+            # ZeroMQ drops what it sends before it has looked at the wishes that arrived.
+            self.has_subscriber()
             self.pub.send_multipart(encode_live("", self.seq, payload))
         self.seq += 1
 

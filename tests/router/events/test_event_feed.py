@@ -44,7 +44,9 @@ class Fleet:
         return self.publishers[-1]
 
     def follow(self, publisher, target=TARGET, **more):
+        """From then on all that the publisher sends arrives."""
         self.feed.connect(source(publisher, target, **more))
+        wait_until(publisher.has_subscriber)
 
     def restart(self, publisher, **arguments):
         """Close it and open a new process at the same addresses."""
