@@ -51,6 +51,7 @@ from router.policy.native import pricing_available
 from router.prompt import PromptCatalogue
 from router.prompt.native import text_available
 from router.proxy.admit import Admission
+from router.proxy.alike import glance_available
 from router.proxy.asgi import serve_asgi
 from router.proxy.bounds import Bounds
 from router.proxy.client import Endpoint, Scope
@@ -237,8 +238,12 @@ class Router:
 
     @asynccontextmanager
     async def _live(self, _app: FastAPI) -> AsyncIterator[None]:
-        if not (native_available() and pricing_available() and text_available() and lines_available()):
-            _log.warning("native_module_missing effect='index, hashes, prices, bodies and heads run in Python, slowly'")
+        if not (
+            native_available() and pricing_available() and text_available() and lines_available() and glance_available()
+        ):
+            _log.warning(
+                "native_module_missing effect='index, hashes, prices, bodies, heads and streams run in Python, slowly'"
+            )
         self._loop = asyncio.get_running_loop()
         self.events.start()
         upstream = PooledUpstream(connect_s=self.config.timeouts.connect_s, lookout=self._lookout, tls=self._worker_tls)

@@ -14,6 +14,9 @@ from router.placement.spans import GoodEnd, Spans
 from router.placement.stimuli import Outcome, RequestEnded
 from wire.ids import Target
 
+#: Part of a stream for which its client may be waited for: beyond, its time tells of the client and not of the engine.
+MAX_HELD_RATIO = 0.05
+
 
 class PaceLearning:
     """Watches requests from their charge to their end."""
@@ -48,7 +51,8 @@ class PaceLearning:
         good, tokens = None, end.output_tokens
         if end.outcome is Outcome.DONE and end.answers == 1 and tokens is not None:
             good = GoodEnd(tokens, end.cached_tokens, end.whole_at_s)
-            if running.first_token_at_s is not None:
+            first_s = running.first_token_at_s
+            if first_s is not None and end.held_s <= MAX_HELD_RATIO * (now_s - first_s):
                 last_step = self._predict_step(running.target)
                 record_decode(self._paces, running, last_step=last_step, output_tokens=tokens, now_s=now_s)
         self._spans.end(running, self._fleet.find(running.target), good, now_s)

@@ -127,6 +127,8 @@ class RequestEnded(msgspec.Struct, frozen=True, kw_only=True):
     answers: int = 1
     #: When all of an answer was there that was not streamed; None of others.
     whole_at_s: float | None = None
+    #: Seconds for which its stream waited for the client.
+    held_s: float = 0.0
 
 
 class TargetJudged(msgspec.Struct, frozen=True, kw_only=True):

@@ -33,7 +33,7 @@ def look_over(data: bytes) -> dict[str, memoryview] | None:
 
     Sound: no name stands twice in it, and every part of it can be decoded.
 
-    Cost: 30 us for 512 KB of prose, 110 us of code.
+    Cost: 30 us for 512 KB of prose, 65 us of code, 130 us of JSON within JSON.
     """
     if _native is None:
         return None

@@ -20,7 +20,7 @@ from router.prompt.append import Appender, Extension, RenderSetting, TurnState, 
 from router.prompt.append_battery import NEVER, AppendRules, try_template
 from router.prompt.conversations import ConversationStore, KnownPart, Messages, TokenRun, TurnEnd
 from router.prompt.engine_form import EngineForm
-from router.prompt.native import Json
+from router.prompt.native import Json, find_roles
 from router.prompt.prefixes import read_appended
 from router.prompt.request import PromptInput, decode_list
 from router.prompt.template import ChatTemplate, TemplateRefused
@@ -29,6 +29,10 @@ from router.prompt.tokenizer import TextEncoder
 _log = logging.getLogger("dovecote.prompt")
 #: Sets of template options whose rules are kept; requests with yet others are rendered in full.
 MAX_OPTION_SETS = 16
+#: Chats of no more bytes and messages cost half as much rendered anew as gone on with: the ids of what was tokenized
+#: before are known by its text. From twice as many messages on it is the other way round.
+FEW_BYTES = 16 << 10
+FEW_MESSAGES = 8
 #: One local rendering in so many is compared with the full one.
 CHECK_EVERY = 256
 
@@ -72,7 +76,7 @@ class TurnRenderer:
         """What is known of a request's messages; None where it is of a kind that is always rendered in full."""
         if self._appender is None or request.messages_json is None or request.continues or not self._is_trusted:
             return None
-        if request.add_special_tokens is True:
+        if request.add_special_tokens is True or _is_short(request.messages_json, request.tools_json):
             return None
         messages = self._conversations.read(_name_setting(request), request.messages_json)
         return Lookup(messages, self._conversations.find(messages))
@@ -181,6 +185,11 @@ class TurnRenderer:
         self._conversations.clear()
         _log.error("local_rendering_ended reason='its text differs from the full one'")
         return False
+
+
+def _is_short(messages: Json, tools: Json | None) -> bool:
+    size_bytes = len(messages) + (0 if tools is None else len(tools))
+    return size_bytes <= FEW_BYTES and len(find_roles(messages, FEW_MESSAGES + 1)) <= FEW_MESSAGES
 
 
 def _setting(request: PromptInput, options: Mapping[str, Any], form: EngineForm) -> RenderSetting:

@@ -2,11 +2,13 @@
 
 What a model generates token by token comes in events that are equal but for the token. Once one was read with all that
 is in it, the next ones need no reading: the same bytes before and behind, and between them no quote that could end the
-text and begin another field.
+text and begin another field. Looked for by the native module where it was built (`router/proxy/event_text`), which does
+what `Alike` does here.
 Source: RFC 8259 section 7; RFC 9112 section 7.1.
 """
 
 import re
+from importlib import import_module
 
 #: Fields in which engines stream text, up to where it begins, and the text. Behind a name and a colon a quote opens.
 _TEXT = re.compile(rb'"(?:content|reasoning_content|reasoning|text)": ?"([^"\\]+)"')
@@ -15,8 +17,6 @@ _BACKSLASH = ord("\\")
 MAX_CHUNK_BYTES = 4_096
 _SIZES = {b"%x" % size: size for size in range(1, MAX_CHUNK_BYTES + 1)}
 _MAX_SIZE_LINE_BYTES = 6
-#: First line of a chunk, by the length of all of it.
-_FIRST_LINES = {len(line) + size + 4: line + b"\r\n" for line, size in _SIZES.items()}
 
 
 class Alike:
@@ -43,13 +43,8 @@ class Alike:
 
     def count_chunks(self, data: bytes) -> int:
         """Chunks of HTTP/1.1 there are, of one such event each; 0 where something else is among them."""
-        length = len(data)
-        line = _FIRST_LINES.get(length)
-        if line is not None and data.startswith(line):
-            # One chunk, as nearly always: half the cost of looking where each ends.
-            return int(data.endswith(b"\r\n") and self.fits(data, len(line), length - 2))
         start = count = 0
-        while start < length:
+        while start < len(data):
             line_end = data.find(b"\r\n", start, start + _MAX_SIZE_LINE_BYTES)
             size = _SIZES.get(data[start:line_end])
             if line_end < 0 or size is None:
@@ -63,7 +58,19 @@ class Alike:
         return count
 
 
+_make: type[Alike]
+try:
+    _make = import_module("router.proxy._event_text").Alike
+except ImportError:
+    _make = Alike
+
+
+def glance_available() -> bool:
+    """True when the compiled module was built and loads."""
+    return _make is not Alike
+
+
 def learn(event: bytes) -> Alike | None:
     """The form of an event that is output and nothing else; None where its text is not found."""
     text = _TEXT.search(event)
-    return None if text is None else Alike(event[: text.start(1)], event[text.end(1) :])
+    return None if text is None else _make(event[: text.start(1)], event[text.end(1) :])

@@ -67,6 +67,8 @@ class Attempt:
         self._first_byte_s: float | None = None
         self._first_output_s: float | None = None
         self._whole_at_s: float | None = None
+        #: Seconds for which its client was waited for, and since when it is.
+        self._held_s = self._full_since_s = 0.0
         #: Most that one rank held of the prompt at the last look.
         self._held_tokens = 0
 
@@ -176,6 +178,14 @@ class Attempt:
         stimulus = OutputProgressed(now_s=self._clock(), request_id=self._request_id, output_tokens=output_tokens)
         self._parts.placer.handle(stimulus)
 
+    def see_full_client(self) -> None:
+        """Its stream waits for the client."""
+        self._full_since_s = self._clock()
+
+    def see_ready_client(self) -> None:
+        """It goes on."""
+        self._held_s += self._clock() - self._full_since_s
+
     def keep_response(self, response_id: str) -> None:
         """The engine named its answer, by which later requests ask for it."""
         if self._target is not None and self._asked.keeps_response:
@@ -213,6 +223,7 @@ class Attempt:
                 output_tokens=counts.completion_tokens,
                 answers=self._asked.choices,
                 whole_at_s=self._whole_at_s,
+                held_s=self._held_s,
             )
         )
         if outcome is Outcome.DONE:

@@ -16,5 +16,11 @@ class Bystander:
     def see_progress(self, output_tokens: int) -> None:
         """See `Witness`."""
 
+    def see_full_client(self) -> None:
+        """See `Witness`."""
+
+    def see_ready_client(self) -> None:
+        """See `Witness`."""
+
     def keep_response(self, response_id: str) -> None:
         """See `Witness`."""

@@ -49,6 +49,8 @@ class DoorCall:
             expects_continue: Whether it waits for a word before it sends its body.
         """
         self._wire = wire
+        #: See `Client`.
+        self.write_chunks = wire.write
         self._is_head = method == "HEAD"
         self._is_old = is_old
         self._expects_continue = expects_continue
@@ -144,10 +146,6 @@ class DoorCall:
     def takes_chunks(self) -> bool:
         """See `Client`."""
         return self._is_chunked
-
-    def write_chunks(self, chunks: bytes) -> None:
-        """See `Client`."""
-        self._wire.write(chunks)
 
     def end(self, piece: bytes = b"") -> None:
         """See `Client`."""

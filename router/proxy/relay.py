@@ -13,7 +13,6 @@ import msgspec
 from router.errors import UpstreamClosedError
 from router.fleet.breaker import Verdict
 from router.placement.stimuli import Outcome
-from router.proxy import respond
 from router.proxy.client import Client
 from router.proxy.headers import find_header, response_headers
 from router.proxy.inflate import CODINGS, InflateProblem, inflate
@@ -72,6 +71,12 @@ class Witness(Protocol):
 
     def see_progress(self, output_tokens: int) -> None:
         """Output so far."""
+
+    def see_full_client(self) -> None:
+        """The client has to take something before more of a stream is read."""
+
+    def see_ready_client(self) -> None:
+        """It did."""
 
     def keep_response(self, response_id: str) -> None:
         """The engine named its answer."""
@@ -160,14 +165,16 @@ class Relay:
         if stream.take(piece):
             await stream.drain()
         await self._exchange.pour(stream.take, stream.drain, stream.take_chunks if self._client.takes_chunks else None)
-        return await self._finish(scanner)
+        return await self._finish(scanner, stream)
 
-    async def _finish(self, scanner: StreamScanner) -> Relayed:
+    async def _finish(self, scanner: StreamScanner, stream: "_Stream") -> Relayed:
         rest = scanner.finish()
         if not scanner.is_complete and not scanner.has_error:
             self._client.write(rest)
             raise UpstreamClosedError("the worker ended its stream before the answer was complete")
-        await respond.send_end(self._client, rest)
+        self._client.end(rest)
+        if self._client.is_full:
+            await stream.drain()
         if scanner.has_error:
             return self._judge_error(scanner.error_status, scanner.to_usage())
         return Relayed(self._exchange.status, Outcome.DONE, scanner.to_usage())
@@ -260,7 +267,9 @@ class _Stream:
 
     async def drain(self) -> None:
         """Let the client take what there is. The worker was not read from meanwhile: its silence begins now."""
+        self._witness.see_full_client()
         await self._client.drain()
+        self._witness.see_ready_client()
         self._watch.touch()
 
 

@@ -72,9 +72,9 @@ async def in_process(urls, *, clock=time.monotonic, **sections):
 
 
 @asynccontextmanager
-async def on_socket(urls, *, tls=None, verify=True, **sections):
+async def on_socket(urls, *, tls=None, verify=True, clock=time.monotonic, **sections):
     """A router on a real socket, for what only sockets do: pieces, disconnects, slow readers, TLS."""
-    router = Router(config_for(urls, **sections))
+    router = Router(config_for(urls, **sections), clock=clock)
     server = uvicorn.Server(uvicorn_config(router, "warning", tls))
     with socket.create_server(("127.0.0.1", 0)) as listener:
         task = asyncio.create_task(server._serve([listener]))

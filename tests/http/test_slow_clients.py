@@ -3,10 +3,11 @@
 import asyncio
 import json
 import socket
+import time
 from contextlib import asynccontextmanager
 
 import pytest
-from fake_engine import DONE, ROLE, chunk, open_stream
+from fake_engine import DONE, ROLE, chunk, event, open_stream
 from proxy_harness import CHAT, eventually, on_socket, value
 
 from router.lookout import Lookout
@@ -19,6 +20,7 @@ LONG = {"idle_s": 1_000.0, "first_byte_s": 1_000.0, "request_s": 1_000_000.0}
 PIECE = chunk("a" * 10_000)
 #: Pieces of an answer: far more than kernels and router keep.
 COUNT = 1_000
+USAGE = {"prompt_tokens": 9, "completion_tokens": COUNT, "total_tokens": COUNT + 9}
 
 
 @pytest.fixture
@@ -77,10 +79,10 @@ class Sipper:
 
 
 @asynccontextmanager
-async def sipping(engine, script, watches, **timeouts):
+async def sipping(engine, script, watches, *, clock=time.monotonic, **timeouts):
     """A client that takes nothing yet, of whose answer the router has more than it may keep."""
     engine.script = script
-    async with on_socket([engine.url], timeouts=LONG | timeouts) as client:
+    async with on_socket([engine.url], clock=clock, timeouts=LONG | timeouts) as client:
         sipper = Sipper(client.base_url)
         await sipper.ask()
         await eventually(lambda: watches and watches[0].client.is_full)
@@ -96,7 +98,7 @@ def pouring(then=None):
             await response.write(PIECE)
         if then is not None:
             await then.wait()
-        await response.write(chunk("b", "stop") + DONE)
+        await response.write(chunk("b", "stop") + event({"id": "c", "choices": [], "usage": USAGE}) + DONE)
         return response
 
     return script
@@ -121,6 +123,14 @@ async def test_a_client_that_sips_gets_all_of_its_answer_however_long_it_takes(e
         await sipper.take_all()
         await eventually(lambda: value(client.router, "requests_total", outcome="done") == 1)
         assert sipper.read_body().count(PIECE) == COUNT
+
+
+async def test_a_client_that_sips_does_not_make_its_engine_slow(engine, watches, clock):
+    async with sipping(engine, pouring(), watches, clock=clock) as (client, sipper, _):
+        clock.advance(3_600.0)
+        await sipper.take_all()
+        await eventually(lambda: value(client.router, "requests_total", outcome="done") == 1)
+        assert client.router.placer.decode_ratio == 1.0
 
 
 async def test_a_client_that_takes_nothing_at_all_is_given_up_and_its_worker_blamed_for_nothing(engine, watches):

@@ -244,6 +244,20 @@ PYTHON = (
         PROMPTS,
     ),
     Mutation(
+        "tools make no chat longer",
+        "router/prompt/turns.py",
+        "len(messages) + (0 if tools is None else len(tools))",
+        "len(messages)",
+        PROMPTS,
+    ),
+    Mutation(
+        "a short chat of many messages is rendered anew",
+        "router/prompt/turns.py",
+        "size_bytes <= FEW_BYTES and len(find_roles(messages, FEW_MESSAGES + 1)) <= FEW_MESSAGES",
+        "size_bytes <= FEW_BYTES",
+        PROMPTS,
+    ),
+    Mutation(
         "an end that goes takes its length with it",
         "router/prompt/prefixes.py",
         "        if left:\n            self._counts[length] = left\n        else:\n",
@@ -279,7 +293,26 @@ LINES = "router/proxy/header_lines/lines.cpp"
 LINES_MODULE = "router/proxy/header_lines/module.cpp"
 LINES_TESTS = ("tests/router/proxy/test_native_lines.py",)
 
+GLANCE = "router/proxy/event_text/alike.cpp"
+GLANCE_TESTS = ("tests/router/proxy/test_native_alike.py", "tests/router/proxy/test_alike.py")
+
 NATIVE_CODE = (
+    Mutation(
+        "native: a text that ends its field is more of the same",
+        GLANCE,
+        "std::memchr(text.data(), '\"', text.size()) != nullptr) return false",
+        "std::memchr(text.data(), '\"', text.size()) != nullptr) {}",
+        GLANCE_TESTS,
+    ),
+    Mutation("native: a quote may be escaped", GLANCE, "event[end - 1] != '\\\\'", "true", GLANCE_TESTS),
+    Mutation("native: a chunk may be of any length", GLANCE, " || size > kMaxChunkBytes", "", GLANCE_TESTS),
+    Mutation(
+        "native: behind a chunk anything may stand",
+        GLANCE,
+        " || !data.substr(size).starts_with(kLineEnd)",
+        "",
+        GLANCE_TESTS,
+    ),
     Mutation("native: a line end within a line passes", LINES, " || holds(text, '\\r')", "", LINES_TESTS),
     Mutation("native: another coding than chunks passes", LINES, "++other_codings;", ";", LINES_TESTS),
     Mutation(
@@ -298,15 +331,24 @@ NATIVE_CODE = (
         "",
         LINES_TESTS,
     ),
+    Mutation(
+        "native: a byte that all of the interpreter shares is written",
+        LINES_MODULE,
+        "PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(before",
+        "PyBytes_FromStringAndSize(before.data(), static_cast<Py_ssize_t>(before",
+        LINES_TESTS,
+    ),
     Mutation("native: half a surrogate pair is text", SCAN, "second <= 0xDFFF;", "second <= 0xFFFF;", SCAN_TESTS),
     Mutation(
-        "native: an escaped character is looked at itself",
+        "native: an escaped quote ends its string",
         SCAN,
-        "mask &= ~(3u << place);",
-        "mask &= ~(1u << place);",
+        "(mask_of(quotes) & ~escaped)",
+        "mask_of(quotes)",
         SCAN_TESTS,
     ),
-    Mutation("native: any character may be escaped", SCAN, "return c == 'n' ||", "return c != 'u' ||", SCAN_TESTS),
+    Mutation("native: any character may be escaped", SCAN, " | (wrong >> 1);", ";", SCAN_TESTS),
+    Mutation("native: a row of backslashes begins anywhere", SCAN, "0x55555555u", "0xAAAAAAAAu", SCAN_TESTS),
+    Mutation("native: every backslash of a row escapes", SCAN, "(odd_begins + escaping)", "odd_begins", SCAN_TESTS),
     Mutation("native: a surrogate is UTF-8", SCAN, "(c == 0xED && next > 0x9F) || ", "", SCAN_TESTS),
     Mutation(
         "native: longer forms of one byte are text",

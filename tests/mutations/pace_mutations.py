@@ -59,6 +59,20 @@ PACES = (
         SPANS,
     ),
     Mutation(
+        "a client that holds its stream up makes its engine slow",
+        LEARNING,
+        " and end.held_s <= MAX_HELD_RATIO * (now_s - first_s)",
+        "",
+        SPANS,
+    ),
+    Mutation(
+        "the proxy does not say for how long a stream waited for its client",
+        "router/proxy/relay.py",
+        "        self._witness.see_ready_client()\n",
+        "",
+        ("tests/http/test_slow_clients.py",),
+    ),
+    Mutation(
         "an engine's count of cached tokens is passed over",
         SPANS_FILE,
         "        if good.cached_tokens is not None:\n",

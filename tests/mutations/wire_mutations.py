@@ -173,7 +173,7 @@ WIRE = (
         "router/proxy/alike.py",
         "            and data.find(b'\"', text, behind) < 0\n",
         "",
-        ("tests/router/proxy/test_alike.py",),
+        ("tests/router/proxy/test_native_alike.py",),
     ),
     Mutation(
         "chunks are passed though the parser is in the middle of one",

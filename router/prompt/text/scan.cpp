@@ -179,23 +179,51 @@ class Scanner {
     }
   }
 
+#if defined(__SSE2__)
+  static unsigned mask_of(__m128i bytes) { return static_cast<unsigned>(_mm_movemask_epi8(bytes)); }
+
+  // Places behind a backslash that is not escaped itself; the one behind a block of 16 is among them.
+  // In a row of backslashes every second one escapes: a row that begins at an odd place is added to itself,
+  // so that its carry ends it, and what follows it is told by where that falls.
+  // Source: Langdale and Lemire, Parsing Gigabytes of JSON per Second, section 3.1.1.
+  static unsigned find_escaped(unsigned escaping) {
+    constexpr unsigned kEven = 0x55555555u;
+    const unsigned behind = escaping << 1;
+    const unsigned odd_begins = escaping & ~kEven & ~behind;
+    return (kEven ^ ((odd_begins + escaping) << 1)) & behind;
+  }
+
+  // Where a letter or slash stands that a backslash may stand before.
+  static unsigned find_escapes(__m128i block) {
+    const auto is = [&](char c) { return _mm_cmpeq_epi8(block, _mm_set1_epi8(c)); };
+    const __m128i most = _mm_or_si128(_mm_or_si128(is('n'), is('t')), is('r'));
+    return mask_of(_mm_or_si128(most, _mm_or_si128(is('/'), _mm_or_si128(is('b'), is('f')))));
+  }
+#endif
+
   // Up to the next special character; on the way over escapes of one character, which code is full of.
   void skip_plain() {
 #if defined(__SSE2__)
     const __m128i quote = _mm_set1_epi8('"'), slash = _mm_set1_epi8('\\'), least = _mm_set1_epi8(0x20);
     while (left() >= 16) {
       const __m128i block = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at_));
+      const __m128i quotes = _mm_cmpeq_epi8(block, quote), slashes = _mm_cmpeq_epi8(block, slash);
       // Signed: below 0x20 are control characters and all bytes from 0x80 on.
-      const __m128i found = _mm_or_si128(_mm_cmplt_epi8(block, least),
-                                         _mm_or_si128(_mm_cmpeq_epi8(block, quote), _mm_cmpeq_epi8(block, slash)));
-      auto mask = static_cast<unsigned>(_mm_movemask_epi8(found));
-      while (mask != 0) {
-        const int place = std::countr_zero(mask);
-        if (at_[place] != '\\' || place == 15 || !is_escape(at_[place + 1])) {
+      const __m128i others = _mm_cmplt_epi8(block, least);
+      auto stops = mask_of(_mm_or_si128(_mm_or_si128(quotes, slashes), others));
+      if (stops != 0) {
+        const int place = std::countr_zero(stops);
+        if (at_[place] != '\\' || place == 15 || at_[place + 1] == 'u') {
           at_ += place;
           return;
         }
-        mask &= ~(3u << place);
+        const unsigned escaped = find_escaped(mask_of(slashes));
+        const unsigned wrong = escaped & ~(mask_of(_mm_or_si128(quotes, slashes)) | find_escapes(block));
+        stops = (mask_of(quotes) & ~escaped) | mask_of(others) | (wrong >> 1);
+        if (stops != 0) {
+          at_ += std::countr_zero(stops);
+          return;
+        }
       }
       at_ += 16;
     }

@@ -33,6 +33,10 @@ bool is_same(std::string_view text, std::string_view lowered) {
 
 bool has_capitals(std::string_view text) { return std::any_of(text.begin(), text.end(), is_capital); }
 
+void put_lower(std::string_view text, char* to) {
+  std::transform(text.begin(), text.end(), to, [](char byte) { return lower(byte); });
+}
+
 bool has_line_end(std::string_view text) { return holds(text, '\n') || holds(text, '\r'); }
 
 void add_named(std::string_view value, Names& names) {

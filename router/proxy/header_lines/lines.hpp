@@ -25,6 +25,9 @@ bool is_same(std::string_view text, std::string_view lowered);
 
 bool has_capitals(std::string_view text);
 
+// Writes a text in lower case, as many bytes as it has.
+void put_lower(std::string_view text, char* to);
+
 // Whether a part of a line would end it.
 bool has_line_end(std::string_view text);
 

@@ -40,12 +40,10 @@ Line read_line(PyObject* line) {
 nb::object lower(PyObject* text) {
   const std::string_view before = view(text);
   if (!dovecote::lines::has_capitals(before)) return nb::borrow(text);
-  nb::object lowered = nb::steal(PyBytes_FromStringAndSize(before.data(), static_cast<Py_ssize_t>(before.size())));
+  // Made without its bytes: what is made of a single one is shared by the whole interpreter, and not to be written.
+  nb::object lowered = nb::steal(PyBytes_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(before.size())));
   if (!lowered.is_valid()) throw nb::python_error();
-  char* bytes = PyBytes_AS_STRING(lowered.ptr());
-  for (std::size_t place = 0; place < before.size(); ++place) {
-    if (bytes[place] >= 'A' && bytes[place] <= 'Z') bytes[place] = static_cast<char>(bytes[place] + ('a' - 'A'));
-  }
+  dovecote::lines::put_lower(before, PyBytes_AS_STRING(lowered.ptr()));
   return lowered;
 }
 

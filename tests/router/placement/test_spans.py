@@ -182,6 +182,16 @@ def test_a_client_that_takes_its_time_does_not_make_its_engine_slow(world):
     assert predicted_s(world) == pytest.approx(2.0, rel=0.05)
 
 
+@pytest.mark.parametrize(("held_s", "ratio"), [(0.0, 10.0), (0.5, 10.0), (90.0, 1.0)])
+def test_a_client_that_holds_its_stream_up_does_not_make_its_engine_slow(world, held_s, ratio):
+    for number in range(200):
+        now_s = 1_000.0 * number
+        world.arrive(f"r{number}", now_s)
+        world.first_token(f"r{number}", now_s + 1.0)
+        world.end(f"r{number}", now_s + 11.0 + held_s, output_tokens=101, held_s=held_s)
+    assert world.placer.decode_ratio == pytest.approx(ratio, rel=0.15)
+
+
 @pytest.mark.parametrize("outlier_s", [1e-9, 1e9])
 def test_one_outlier_moves_little_once_many_were_seen(world, outlier_s):
     serve_alone(world, 100, 2.0)

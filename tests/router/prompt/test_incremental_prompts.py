@@ -9,10 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from router.prompt import Prompter, PromptInput, Unrenderable
+from router.prompt import turns as turns_module
 from router.prompt.engine_form import DEFAULT_FORM
 from router.prompt.template import ChatTemplate
 from router.prompt.tokenizer import load_tokenizer
-from router.prompt.turns import CHECK_EVERY
+from router.prompt.turns import CHECK_EVERY, FEW_BYTES, FEW_MESSAGES
 from tests.router.prompt.real_tokenizers import CHATS, FAST, NAMES, TOY, load_model, load_prompter, load_template
 
 PIECES = st.sampled_from(
@@ -39,6 +40,13 @@ TOOLS = [
     {"type": "function", "function": {"name": name, "description": "é d", "parameters": {"type": "object"}}}
     for name in ("read", "write")
 ]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def conversations_are_kept_however_short():
+    most, turns_module.FEW_BYTES = turns_module.FEW_BYTES, 0
+    yield
+    turns_module.FEW_BYTES = most
 
 
 def full_ids(name, messages, tools, options):
@@ -150,6 +158,22 @@ def test_an_appended_turn_is_rendered_locally_and_hashed_from_where_it_parts(nam
         assert prompter.find_chain(prompt, block_tokens=4, model="m") == fresh
         rendered_for_turn, rendered = list(rendered), []
     assert max(rendered_for_turn[:-1]) <= 6
+
+
+def test_a_short_chat_is_kept_nowhere_and_a_longer_one_is(monkeypatch):
+    monkeypatch.setattr(turns_module, "FEW_BYTES", FEW_BYTES)
+    prompter = Prompter.load(TOY)
+    few = [{"role": "user", "content": "a"}] * FEW_MESSAGES
+    for messages, tools in ((few, None), (few[:1], TOOLS)):
+        prompt = prompter.prepare(request(messages, tools))
+        assert prompt.token_ids.tolist() == full_ids("toy", messages, tools, {})
+        assert prompter.conversations.count().conversations == 0
+    many_tools = TOOLS * (FEW_BYTES // 100)
+    for count, (messages, tools) in enumerate(
+        (([*few, few[0]], None), ([{"role": "user", "content": "a" * FEW_BYTES}], None), (few, many_tools)), 1
+    ):
+        prompter.prepare(request(messages, tools))
+        assert prompter.conversations.count().conversations == count
 
 
 @pytest.mark.parametrize("name", CHATS)

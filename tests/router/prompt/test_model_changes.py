@@ -9,7 +9,8 @@ from router.prompt import ModelPrompts, PromptCatalogue, Prompter, PromptInput
 from tests.router.prompt.real_tokenizers import TOY
 from wire.block_hash import namespace_seed
 
-FIRST = [{"role": "user", "content": "first question " * 5}]
+#: Long enough that the conversation is kept.
+FIRST = [{"role": "user", "content": "first question " * 1_200}]
 SECOND = [*FIRST, {"role": "assistant", "content": "an answer"}, {"role": "user", "content": "and then?"}]
 #: A template that writes the same roles in another way.
 OTHER_TEMPLATE = (

@@ -146,3 +146,13 @@ def test_any_character_behind_a_backslash_is_taken_as_the_decoder_takes_it_where
         for code in range(256):
             data = b'{"a":"' + b"." * place + b"\\" + bytes([code]) + b'0041................"}'
             assert (look_over(data) is None) == (decode_all(data) is None)
+
+
+@built
+@pytest.mark.parametrize("end", [b'"}', b'n"}', b'" ,"b":"\\\\"}'])
+def test_of_a_row_of_backslashes_every_second_one_escapes_wherever_it_begins(end):
+    for place in range(18):
+        for row in range(40):
+            data = b'{"a":"' + b"." * place + b"\\" * row + end + b" " * 20
+            members = look_over(data)
+            assert (None if members is None else plain(members)) == decode_all(data)

@@ -70,6 +70,15 @@ def test_lines_are_taken_in_within_the_same_limits(max_lines, max_bytes, steps):
         assert taken == expected
 
 
+def test_bytes_that_the_interpreter_shares_stay_as_they_are():
+    reader = native.LineReader(1, 10)
+    reader.begin()
+    reader.add(b"S", b"1")
+    assert reader.take() == [(bytes([ord("s")]), b"1")]
+    assert native.LineFilter([], b"", []).keep([(b"T", b"2")], {}) == [(bytes([ord("t")]), b"2")]
+    assert [bytes([code])[0] for code in range(256)] == list(range(256))
+
+
 @pytest.mark.parametrize("line", [(b"a",), (b"a", b"b", b"c"), "ab", None, (b"a", "b"), ("a", b"b"), 7])
 def test_what_is_no_header_line_is_refused(line):
     module = native.LineFilter([], b"", [])
