@@ -124,7 +124,7 @@ class Door(asyncio.Protocol):
             "client": find_address(transport.get_extra_info("peername")),
         }
         self._heard_s = self._loop.time()
-        self._timer = self._loop.call_later(STALLED_S, self._look)
+        self._timer = self._loop.call_later(STALLED_S, self.look)
 
     def data_received(self, data: bytes) -> None:
         """See asyncio."""
@@ -347,7 +347,7 @@ class Door(asyncio.Protocol):
             return
         is_amid = self._receiving or self._is_in_head or self._refusal
         if not is_amid or not self._transport.can_write_eof():
-            # Should the client take nothing of what it is still owed, `_look` ends it.
+            # Should the client take nothing of what it is still owed, `look` ends it.
             self._transport.close()
             return
         if self._timer is not None:
@@ -356,14 +356,14 @@ class Door(asyncio.Protocol):
         self._transport.write_eof()
         self._timer = self._loop.call_later(LINGER_S, self._transport.abort)
 
-    def _look(self) -> None:
+    def look(self) -> None:
         """Close a connection whose client does nothing for too long, unless it waits for its answer."""
         now_s = self._loop.time()
         left_s = self._find_end_s(now_s) - now_s
         if left_s <= 0:
             self._transport.abort()
         else:
-            self._timer = self._loop.call_later(max(left_s, 1.0), self._look)
+            self._timer = self._loop.call_later(max(left_s, 1.0), self.look)
 
     def _find_end_s(self, now_s: float) -> float:
         """Until when the client has to do something."""

@@ -16,6 +16,18 @@ class State:
         self.connections, self.tasks, self.total_requests = set(), set(), 0
 
 
+class SeenDoor(Door):
+    """A door of which a test sees what came through it."""
+
+    def connection_made(self, transport):
+        self.socket, self.came_bytes = transport.get_extra_info("socket"), 0
+        super().connection_made(transport)
+
+    def data_received(self, data):
+        self.came_bytes += len(data)
+        super().data_received(data)
+
+
 class House:
     """A server whose calls a test serves."""
 
@@ -25,7 +37,7 @@ class House:
         self.port = 0
 
     def make(self):
-        self.doors.append(Door(lambda _scope: self.answer, self.state, {}))
+        self.doors.append(SeenDoor(lambda _scope: self.answer, self.state, {}))
         return self.doors[-1]
 
     async def answer(self, scope, client):
@@ -64,6 +76,19 @@ async def until_not(condition):
     """Let everything else run until something no longer holds."""
     while condition():  # noqa: ASYNC110  (the conditions are of many kinds)
         await asyncio.sleep(0)
+
+
+async def until(condition):
+    """The same until something holds, for as long as a busy machine may need."""
+    async with asyncio.timeout(PATIENCE_S):
+        await until_not(lambda: not condition())
+
+
+def leap(by_s):
+    """So much time passes at once."""
+    loop = asyncio.get_running_loop()
+    on_time = loop.time
+    loop.time = lambda: on_time() + by_s
 
 
 async def call(house):

@@ -6,14 +6,14 @@ import socket
 from contextlib import suppress
 
 import pytest
-from door_words import GET, call, open_house, post, talk, until_not
+from door_words import GET, call, leap, open_house, post, talk, until, until_not
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from router.errors import DovecoteError
-from router.proxy import door as door_module
 from router.proxy.asgi import serve_asgi
 from router.proxy.client import ClientGoneError
+from router.proxy.door import IDLE_S
 from router.proxy.framing import read_framing
 from tests.waiting import PATIENCE_S
 
@@ -291,8 +291,7 @@ async def test_sockets_of_clients_do_not_wait_to_fill_packets():
         _, writer = await call(house)
         async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: len(house.doors) < 2)
-        own = house.doors[1]._transport.get_extra_info("socket")
-        assert own.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
+        assert house.doors[1].socket.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY)
         writer.close()
 
 
@@ -319,23 +318,20 @@ async def test_when_the_server_ends_idle_connections_close_and_answers_are_finis
 
 
 @pytest.mark.parametrize("start", [b"", b"POST /x HTTP/1.1\r\nhost:", post(b"12", b"content-length: 5")])
-async def test_a_connection_on_which_nothing_comes_is_closed(start, monkeypatch):
+async def test_a_connection_on_which_nothing_comes_is_closed(start):
     async with open_house() as house:
         reader, writer = await call(house)
         writer.write(start)
+        await until(lambda: house.doors and house.doors[0].came_bytes == len(start))
+        leap(IDLE_S + 1.0)
+        house.doors[0].look()
         async with asyncio.timeout(PATIENCE_S):
-            await until_not(
-                lambda: not house.doors or (start and not house.doors[0]._is_in_head and not house.state.tasks)
-            )
-            monkeypatch.setattr(door_module, "IDLE_S", -1.0)
-            monkeypatch.setattr(door_module, "STALLED_S", -1.0)
-            house.doors[0]._look()
             with suppress(ConnectionError):
                 assert await reader.read() == b""
         writer.close()
 
 
-async def test_a_client_that_waits_for_its_answer_is_not_idle(monkeypatch):
+async def test_a_client_that_waits_for_its_answer_is_not_idle():
     gate = asyncio.Event()
 
     async def serve(_scope, client, _body):
@@ -347,9 +343,10 @@ async def test_a_client_that_waits_for_its_answer_is_not_idle(monkeypatch):
         writer.write(post(b"", CLOSE))
         async with asyncio.timeout(PATIENCE_S):
             await until_not(lambda: not house.seen)
-            monkeypatch.setattr(door_module, "IDLE_S", -1.0)
-            house.doors[0]._look()
-            gate.set()
+        leap(1_000.0)
+        house.doors[0].look()
+        gate.set()
+        async with asyncio.timeout(PATIENCE_S):
             assert (await reader.read()).startswith(b"HTTP/1.1 200")
         writer.close()
 

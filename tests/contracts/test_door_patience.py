@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-from door_words import GET, call, open_house, post, until_not
+from door_words import GET, call, leap, open_house, post, until, until_not
 
 from router.proxy import door as door_module
 from router.proxy.door import IDLE_S, MAX_BEHIND_BYTES, MIN_BYTES_PER_S, STALLED_S
@@ -17,43 +17,53 @@ async def begin(house, start):
     """A connection on which that has arrived."""
     reader, writer = await call(house)
     writer.write(start)
-    async with asyncio.timeout(PATIENCE_S):
-        await until_not(lambda: not house.doors or not house.doors[0]._begun_s)
+    await until(lambda: house.doors and house.doors[0].came_bytes == len(start))
     return house.doors[0], reader, writer
 
 
-def find_end_s(door):
-    return door._find_end_s(asyncio.get_running_loop().time())
+async def send(door, writer, data):
+    """What arrives."""
+    came_bytes = door.came_bytes + len(data)
+    writer.write(data)
+    await until(lambda: door.came_bytes == came_bytes)
+
+
+async def is_open_after(house, door, by_s):
+    """Whether the connection stands still, so much later."""
+    leap(by_s)
+    door.look()
+    await asyncio.sleep(0)
+    return bool(house.state.connections)
 
 
 async def test_a_head_that_drips_gains_no_time():
     async with open_house() as house:
         door, _, writer = await begin(house, b"GET /x HT")
-        until_s = find_end_s(door)
-        async with asyncio.timeout(PATIENCE_S):
-            for piece in (b"TP/1.1\r\n", b"host: a\r\n", b"x: "):
-                came = door._framing_bytes
-                writer.write(piece)
-                await until_not(lambda came=came: door._framing_bytes == came)
-                assert find_end_s(door) == until_s == door._begun_s + STALLED_S
-        writer.close()
+        for piece in (b"TP/1.1\r\n", b"host: a\r\n", b"x: "):
+            assert await is_open_after(house, door, STALLED_S / 3 - 1.0)
+            await send(door, writer, piece)
+        assert not await is_open_after(house, door, 3.5)
 
 
 async def test_a_body_that_drips_gains_no_more_time_than_its_bytes_are_worth():
     async with open_house() as house:
         door, _, writer = await begin(house, post(b"", b"content-length: 100000"))
+        assert await is_open_after(house, door, STALLED_S - 5.0)
+        await send(door, writer, bytes(int(10 * MIN_BYTES_PER_S)))
+        assert await is_open_after(house, door, 10.0)
+        await send(door, writer, b"x")
+        # Hearing of it just now does not help: it began long ago.
+        assert not await is_open_after(house, door, 6.0)
+
+
+async def test_a_body_that_comes_in_time_may_pause_as_long_as_a_client_may_be_silent():
+    async with open_house() as house:
+        door, reader, writer = await begin(house, post(b"", b"content-length: 100000"))
+        await send(door, writer, bytes(99_999))
+        assert await is_open_after(house, door, STALLED_S - 2.0)
+        await send(door, writer, b"x")
         async with asyncio.timeout(PATIENCE_S):
-            await until_not(lambda: door._receiving is None)
-            for size in (1, 2, 3):
-                writer.write(b"x")
-                await until_not(lambda size=size: door._receiving.size_bytes != size)
-                assert find_end_s(door) <= door._begun_s + STALLED_S + size / MIN_BYTES_PER_S
-            # Had it begun long ago, hearing of it just now would not help.
-            door._begun_s -= 1_000.0
-            assert find_end_s(door) < asyncio.get_running_loop().time()
-            writer.write(b"x" * 99_997)
-            await until_not(lambda: not house.seen)
-        writer.close()
+            assert (await reader.readline()).startswith(b"HTTP/1.1 200 ")
 
 
 async def test_blank_lines_between_requests_keep_no_connection():
@@ -61,13 +71,10 @@ async def test_blank_lines_between_requests_keep_no_connection():
         door, reader, writer = await begin(house, GET)
         async with asyncio.timeout(PATIENCE_S):
             await reader.readuntil(b"\r\n\r\n")
-            until_s = find_end_s(door)
-            for _ in range(3):
-                came = door._framing_bytes
-                writer.write(b"\r\n")
-                await until_not(lambda came=came: door._framing_bytes == came)
-                assert find_end_s(door) == until_s
-        writer.close()
+        for _ in range(3):
+            assert await is_open_after(house, door, IDLE_S / 3 - 1.0)
+            await send(door, writer, b"\r\n")
+        assert not await is_open_after(house, door, 3.5)
 
 
 async def stream_until_gone(_scope, client, _body):
@@ -81,7 +88,7 @@ async def stream_until_gone(_scope, client, _body):
 
 
 @pytest.mark.parametrize("is_ended", [False, True])
-async def test_a_client_that_takes_nothing_is_not_waited_for_without_end(is_ended, monkeypatch):
+async def test_a_client_that_takes_nothing_is_not_waited_for_without_end(is_ended):
     async def serve(scope, client, body):
         if is_ended:
             client.answer(200, [], bytes(64 << 20))
@@ -92,20 +99,18 @@ async def test_a_client_that_takes_nothing_is_not_waited_for_without_end(is_ende
         reader, writer = await call(house)
         writer.transport.pause_reading()
         writer.write(post(b"", b"connection: close"))
+        await until(lambda: house.doors and house.doors[0].is_full)
+        (door,) = house.doors
+        await until(lambda: not is_ended or not house.state.tasks)
+        assert await is_open_after(house, door, 0.0)
+        assert await is_open_after(house, door, IDLE_S - 5.0)
+        assert not await is_open_after(house, door, 6.0)
+        await until(lambda: not house.state.tasks)
+        writer.transport.resume_reading()
         async with asyncio.timeout(PATIENCE_S):
-            await until_not(lambda: not (house.doors and house.doors[0].is_full))
-            (door,) = house.doors
-            await until_not(lambda: is_ended and house.state.tasks)
-            door._look()
-            assert house.state.connections
-            monkeypatch.setattr(door_module, "IDLE_S", -1.0)
-            door._look()
-            await until_not(lambda: house.state.connections or house.state.tasks)
-            writer.transport.resume_reading()
             with suppress(ConnectionError):
                 while await reader.read(1 << 20):
                     continue
-        writer.close()
 
 
 async def test_a_client_that_takes_something_now_and_then_is_waited_for():
@@ -117,16 +122,15 @@ async def test_a_client_that_takes_something_now_and_then_is_waited_for():
         _, writer = await call(house)
         writer.transport.pause_reading()
         writer.write(GET)
-        async with asyncio.timeout(PATIENCE_S):
-            await until_not(lambda: not (house.doors and house.doors[0].is_full))
-            (door,) = house.doors
-            for begun_s in (100.0, 200.0, 300.0):
-                assert door._find_end_s(begun_s) == begun_s + IDLE_S
-                assert door._find_end_s(begun_s + 50.0) == begun_s + IDLE_S
-                size = door.count_unsent()
-                writer.transport.resume_reading()
-                await until_not(lambda size=size: door.count_unsent() == size)
-                writer.transport.pause_reading()
+        await until(lambda: house.doors and house.doors[0].is_full)
+        (door,) = house.doors
+        assert await is_open_after(house, door, 0.0)
+        for _ in range(3):
+            size = door.count_unsent()
+            writer.transport.resume_reading()
+            await until(lambda size=size: door.count_unsent() != size)
+            writer.transport.pause_reading()
+            assert await is_open_after(house, door, IDLE_S - 5.0)
         writer.transport.abort()
 
 
@@ -175,14 +179,14 @@ async def test_bodies_behind_the_request_that_is_served_wait_outside():
     async with open_house(serve, limit_bytes=size) as house:
         reader, writer = await call(house)
         writer.write(GET + post(bytes(size), b"content-length: %d" % size) + GET)
+        await until(lambda: house.doors and house.doors[0].came_bytes > MAX_BEHIND_BYTES)
+        (door,) = house.doors
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        assert door.came_bytes < 4 * MAX_BEHIND_BYTES
+        assert await is_open_after(house, door, 1_000.0)
+        gate.set()
         async with asyncio.timeout(PATIENCE_S):
-            await until_not(lambda: not (house.doors and house.doors[0]._is_held))
-            for _ in range(1_000):
-                await asyncio.sleep(0)
-            (door,) = house.doors
-            assert door._receiving.size_bytes < 4 * MAX_BEHIND_BYTES
-            assert find_end_s(door) > asyncio.get_running_loop().time()
-            gate.set()
             for length in (b"0", b"%d" % size, b"0"):
                 await reader.readuntil(b"\r\n\r\n")
                 assert await reader.readexactly(len(length)) == length
@@ -200,8 +204,8 @@ async def test_C04_a_client_that_leaves_while_nothing_is_read_from_it_is_noticed
     async with open_house(serve, limit_bytes=size) as house:
         _, writer = await call(house)
         writer.write(GET + post(bytes(size), b"content-length: %d" % size))
+        await until(lambda: house.doors and house.doors[0].came_bytes > len(GET) + MAX_BEHIND_BYTES)
         async with asyncio.timeout(PATIENCE_S):
-            await until_not(lambda: not (house.doors and house.doors[0]._is_held))
             writer.transport.abort()
             await left.wait()
             await until_not(lambda: house.state.connections)
