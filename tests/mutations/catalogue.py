@@ -347,7 +347,6 @@ NATIVE_CODE = (
         SCAN_TESTS,
     ),
     Mutation("native: any character may be escaped", SCAN, " | (wrong >> 1);", ";", SCAN_TESTS),
-    Mutation("native: a row of backslashes begins anywhere", SCAN, "0x55555555u", "0xAAAAAAAAu", SCAN_TESTS),
     Mutation("native: every backslash of a row escapes", SCAN, "(odd_begins + escaping)", "odd_begins", SCAN_TESTS),
     Mutation("native: a surrogate is UTF-8", SCAN, "(c == 0xED && next > 0x9F) || ", "", SCAN_TESTS),
     Mutation(
