@@ -87,9 +87,9 @@ def test_rows_that_changed_do_not_pile_up_while_sessions_stay_at_home(make_world
 def test_a_rank_that_left_its_pool_is_priced_no_more(make_world, facts):
     world = make_world()
     world.fleet(MANY)
-    lost = world.serve("r1", session="s", prompt_tokens=9_000)
+    lost = world.serve("r1", prompt_tokens=9_000)
     world.placer.handle(FleetChanged(now_s=1.0, ranks=tuple(facts(each, healthy=each != lost) for each in MANY)))
-    moved = world.arrive("r2", 1.0, session="s", prompt_tokens=9_500, overlaps={lost: 9_000})
+    moved = world.arrive("r2", 1.0, prompt_tokens=9_500, overlaps={lost: 9_000})
     assert moved.target != lost
     assert lost not in [entry.target for entry in moved.decision.candidates]
 
