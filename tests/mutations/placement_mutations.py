@@ -80,7 +80,7 @@ PLACEMENT = (
         "router/placement/standings.py",
         "        self._serving.clear()\n",
         "",
-        PRICING,
+        ("tests/router/placement/test_placer.py",),
     ),
     Mutation(
         "joint output is not counted before the first token",
