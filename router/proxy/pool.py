@@ -123,11 +123,6 @@ class PooledUpstream:
         connection = await self._connect(origin)
         return await connection.ask(head, body, is_head_only=is_head_only).wait_for_head()
 
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed."""
-        return self._sweep is None
-
     async def close(self) -> None:
         """Close every idle connection; those in use end with their exchanges."""
         if self._sweep is not None:
