@@ -37,7 +37,7 @@ format:
 # What the simulator measures goes by hand, see docs/benchmarks.md. `make bench ARGS=--quick` is a try of two minutes.
 bench:
 	@scripts/setup test
-	@for subject in index turn snapshot decision shadow proxy; do \
+	@for subject in index turn snapshot decision shadow proxy exact; do \
 	  echo "benchmarks.$$subject"; .venv/bin/python -m benchmarks.$$subject --json $(ARGS) || exit 1; done
 	.venv/bin/python -m benchmarks.tables
 

@@ -107,10 +107,10 @@ class MockEngine(asyncio.Protocol):
         asyncio.get_running_loop().call_soon(self._send_chunk, left - 1)
 
 
-async def run_engines(count: int) -> None:
+async def run_engines(count: int, kind: type[MockEngine] = MockEngine) -> None:
     """Serve so many mocks, each on a free port, and say where."""
     loop = asyncio.get_running_loop()
-    servers = [await loop.create_server(MockEngine, "127.0.0.1", 0) for _ in range(count)]
+    servers = [await loop.create_server(kind, "127.0.0.1", 0) for _ in range(count)]
     urls = ",".join(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}" for server in servers)
     sys.stdout.write(f"listening on {urls}\n")
     sys.stdout.flush()

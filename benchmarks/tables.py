@@ -16,7 +16,7 @@ import msgspec
 from benchmarks.rows import Aim, Row
 from benchmarks.run_facts import RESULTS, ROOT
 
-NAMES = ("index", "turn", "decision", "snapshot", "proxy")
+NAMES = ("index", "turn", "decision", "snapshot", "proxy", "exact")
 PAGES = ("README.md", "docs/benchmarks.md")
 END = "<!-- end of figures -->"
 _PLACE = re.compile(rf"<!-- (all )?figures: ([a-z]+) -->\n.*?{END}", re.DOTALL)

@@ -57,7 +57,7 @@ def make_charge(
         max_output_tokens=arrival.max_output_tokens,
         session=conversation,
         assumed_cached_tokens=cached_tokens,
-        starts_at_once=seat.open_requests == 0 and not seat.has_options,
+        starts_at_once=seat.open_requests == 0 and not seat.has_options and arrival.prompts == 1,
         served_beside=seat.served_requests,
         prefill_ratio=query.prefill_ratio * seat.prefill_ratio,
         mark=None if conversation is None else mark_chain(arrival.chain_hashes, arrival.chain_block_tokens),

@@ -228,7 +228,8 @@ class Placer:
         self._following.place(entry.request_id, entry.target, query.prompt_tokens - entry.assumed_cached_tokens)
         self._books.charge(arrival, query, entry, received_tokens=charge.received_tokens)
         if self._learning is not None and selection.prefill is None:
-            self._learning.begin(entry, is_clean=not arrival.excluded and not question.options.get(entry.target))
+            is_clean = not arrival.excluded and not question.options.get(entry.target) and arrival.prompts == 1
+            self._learning.begin(entry, is_clean=is_clean)
         if charge.leg is not None:
             self._legs.charge(arrival, charge.leg)
 

@@ -61,7 +61,7 @@ class Reservation(msgspec.Struct, kw_only=True):
     session: SessionId | None = None
     #: Tokens assumed to be cached when the load was charged.
     assumed_cached_tokens: int = 0
-    #: Nothing was ahead of it, and nothing is fetched for it: its time to first token is its prefill.
+    #: Nothing was ahead of its one prompt, and nothing is fetched for it: its time to first token is its prefill.
     starts_at_once: bool = False
     #: Requests open on the rank at the decision, which its prefill holds up.
     served_beside: int = 0

@@ -165,7 +165,8 @@ class Spans:
 
         Args:
             entry: As it was charged.
-            is_clean: Its times tell of its rank: nothing is fetched for it, and it was on no other before.
+            is_clean: Its times tell of its rank: it has one prompt, for which nothing is fetched, and was on no other
+                rank before.
         """
         busy = self._ranks.get(entry.target)
         if busy is None:

@@ -63,6 +63,8 @@ class RequestArrived(msgspec.Struct, frozen=True, kw_only=True):
     session: SessionId | None = None
     #: Longest output that the client allows; None without a limit.
     max_output_tokens: int | None = None
+    #: Prompts in it. Of several the first output comes before the prefill of all is done.
+    prompts: int = 1
     #: Ranks already tried for this request.
     excluded: frozenset[Target] = frozenset()
     #: Chained block hashes of the prompt (`BlockChain.hashes`), so that a burst of siblings sees what is being

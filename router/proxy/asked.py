@@ -192,6 +192,7 @@ def arrive(
         overlaps={**overlaps, **guesses} if overlaps else guesses,
         session=asked.session,
         max_output_tokens=asked.max_output_tokens,
+        prompts=asked.prompts,
         excluded=excluded,
         chain_hashes=() if chain is None else chain.hashes,
         chain_block_tokens=0 if chain is None else chain.block_tokens,

@@ -32,6 +32,7 @@ SHOWN = {
     "turn": ("p50", "p99", "each 1,000 tokens", "first time", "blocks/s of events"),
     "snapshot": ("until the router is exact",),
     "proxy": ("1 KB", "64 KB", "stream of 64 chunks", "one at a time"),
+    "exact": ("1 KB", "64 KB", "turn of a chat", "agent's turn", "without template and tokenizer", "all of it"),
     "pauses": ("longest pause", "as the router does it", "of the CPU time"),
     "shadow": ("over 8 ranks", "over 64 ranks", "cache_affinity", "overlap_linear"),
 }

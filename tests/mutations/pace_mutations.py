@@ -26,9 +26,30 @@ PACES = (
     Mutation(
         "a request that was tried elsewhere teaches the pace",
         "router/placement/placer.py",
-        "is_clean=not arrival.excluded and",
-        "is_clean=",
+        "is_clean = not arrival.excluded and",
+        "is_clean =",
         SPANS,
+    ),
+    Mutation(
+        "the first token of several prompts is taken for the end of their prefill",
+        "router/placement/charge.py",
+        " and arrival.prompts == 1",
+        "",
+        (*SPANS, *HTTP),
+    ),
+    Mutation(
+        "the first token of several prompts beside others bounds their prefill",
+        "router/placement/placer.py",
+        " and arrival.prompts == 1",
+        "",
+        SPANS,
+    ),
+    Mutation(
+        "the proxy does not say how many prompts there are",
+        "router/proxy/asked.py",
+        "        prompts=asked.prompts,\n",
+        "",
+        HTTP,
     ),
     Mutation(
         "requests of a rank that is gone are watched for ever",

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from router.collector import LEAST_S, MOST_S, NEVER, IdleCollector, PauseLog
+from router.collector import LEAST_S, MIDDLE, MOST_S, NEVER, YOUNGEST, IdleCollector, PauseLog
 from router.metrics import RouterMetrics
 from tests.waiting import PATIENCE_S
 
@@ -85,17 +85,17 @@ def test_pauses_are_counted_from_start_to_stop():
     assert "dovecote_router_collector_pause_seconds_count 2.0" in page
 
 
-def test_the_interpreter_never_collects_the_oldest_by_itself_and_young_ones_as_before():
+def test_the_interpreter_never_collects_the_oldest_by_itself_and_young_ones_less_often():
     code = (
         "import gc; from router.collector import keep_for_good, leave_oldest_alone, PauseLog;"
-        "before = gc.get_threshold(); keep_for_good(); leave_oldest_alone();"
-        f"assert gc.get_threshold() == (*before[:2], {NEVER});"
+        "keep_for_good(); leave_oldest_alone();"
+        f"assert gc.get_threshold() == ({YOUNGEST}, {MIDDLE}, {NEVER});"
         "assert gc.get_freeze_count() > 1_000;"
         "log = PauseLog(); gc.callbacks.append(log);"
         "oldest = gc.get_stats()[2]['collections'];"
         "kept = [[n] for n in range(300_000)];"
         "assert gc.get_stats()[2]['collections'] == oldest;"
-        "assert sum(log.pauses_s.counts) > 100;"
+        "assert sum(log.pauses_s.counts) > 50;"
         "gc.collect();"
         "assert gc.get_stats()[2]['collections'] == oldest + 1"
     )

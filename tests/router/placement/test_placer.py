@@ -50,6 +50,15 @@ def test_ranks_that_take_nothing_new_are_never_chosen(make_world, ranks, facts, 
     assert world.arrive("late").reason is RejectReason.ALL_UNHEALTHY
 
 
+def test_ranks_that_come_later_with_more_models_can_be_chosen_and_those_that_left_cannot(make_world, facts, ranks):
+    world, (first, second, *_) = make_world(), ranks
+    both = facts(first), facts(second, models=("toy", "other"))
+    for n, (fleet, target) in enumerate(((both[:1], first), (both, second), (both[:1], first), (both[1:], second))):
+        world.placer.handle(FleetChanged(now_s=0.0, ranks=fleet))
+        excluded = frozenset({first}) if len(fleet) == 2 else frozenset()
+        assert world.arrive(f"r{n}", excluded=excluded).target == target
+
+
 def test_targets_tried_before_are_not_chosen_again(world, ranks):
     tried = frozenset(ranks[:3])
     assert world.arrive("r1", excluded=tried, overlaps={ranks[0]: 999}).target == ranks[3]

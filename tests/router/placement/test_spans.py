@@ -168,6 +168,15 @@ def test_several_answers_of_a_stream_are_not_taken_for_one(world):
     assert world.placer.decode_ratio == 1.0
 
 
+def test_the_first_token_of_several_prompts_teaches_nothing(world):
+    # The first is alone on its rank, the others are not.
+    for number in range(4):
+        world.arrive(f"r{number}", prompts=2)
+    for number in range(4):
+        world.first_token(f"r{number}", 0.01)
+    assert ratios(world) == (1.0, 1.0)
+
+
 def test_a_short_answer_to_a_short_prompt_teaches_nothing(world):
     for number in range(10):
         world.arrive(f"r{number}", 10.0 * number, prompt_tokens=200)

@@ -108,7 +108,7 @@ def ranks_of(counted):
         {
             "work_s": st.floats(0.0, 90.0),
             "tokens": st.floats(0.0, 1e6),
-            "at_s": st.sampled_from((-1e5, -4e4, 0.0, 45.0)),
+            "at_s": st.sampled_from((-1e5, -42_900.0, -30.0, 5.0)),
         }
     )
     return st.fixed_dictionaries(
@@ -134,7 +134,7 @@ SUMS = (
 fleets = st.lists(ranks_of(counts), min_size=1, max_size=len(TARGETS)) | st.lists(
     ranks_of(counts) | ranks_of(odd_counts), min_size=1, max_size=4
 )
-NOW_S, TOUCHED_S = 50.0, 49.5
+NOW_S, TOUCHED_S = 50.0, 10.0
 
 
 class Stand:
