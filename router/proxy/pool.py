@@ -102,7 +102,7 @@ class PooledUpstream:
             tls: How certificates of workers are checked; by the system's authorities unless told otherwise.
         """
         self._connect_s = connect_s
-        self._lookout = lookout or Lookout()
+        self._lookout = Lookout() if lookout is None else lookout
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._origins: dict[str, Origin] = {}
