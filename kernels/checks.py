@@ -1,12 +1,12 @@
 """What ops ask of their tensors before anything is written.
 
-Shapes, dtypes and devices cost nothing to look at. Values are looked at where that is free (`_dispatch.can_read`).
+Shapes, dtypes and devices cost nothing to look at. Values are looked at where that is free (`dispatch.can_read`).
 """
 
 import torch
 from torch import Tensor
 
-from kernels._dispatch import can_read
+from kernels.dispatch import can_read
 from kernels.errors import DtypeMismatch, OverlappingRanges, PageOutOfRange, ShapeMismatch
 from kernels.layer_table import Layers, find_spans
 

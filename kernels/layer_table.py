@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels._dispatch import check_devices
+from kernels.dispatch import check_devices
 from kernels.errors import DtypeMismatch, ShapeMismatch
 
 

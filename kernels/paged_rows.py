@@ -12,7 +12,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from kernels._dispatch import can_read, check_devices
+from kernels.dispatch import can_read, check_devices
 from kernels.errors import DtypeMismatch, PageOutOfRange, ShapeMismatch
 
 

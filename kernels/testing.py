@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import torch
 from torch import Tensor
 
-from kernels import _dispatch
+from kernels import dispatch
 
 #: dtype of the result -> root mean square of the differences, largest difference; both over the reference's.
 TOLERANCES: dict[torch.dtype, tuple[float, float]] = {
@@ -43,12 +43,12 @@ def assert_close(name: str, got: Tensor, expected: Tensor, *, times: float = 1.0
 @contextmanager
 def by_reference() -> Iterator[None]:
     """Within it every op is computed by its reference, wherever its tensors lie."""
-    rule = _dispatch.runs_triton
-    _dispatch.runs_triton = lambda *_: False
+    rule = dispatch.runs_triton
+    dispatch.runs_triton = lambda *_: False
     try:
         yield
     finally:
-        _dispatch.runs_triton = rule
+        dispatch.runs_triton = rule
 
 
 def _rms(values: Tensor) -> float:

@@ -7,9 +7,9 @@ not, a call copies nothing to the device.
 import torch
 from torch import Tensor
 
-from kernels._dispatch import check_devices, implementation
 from kernels.checks import check_apart, check_distinct, check_integers, check_range
 from kernels.component_gather.plan import Component, ComponentPlan
+from kernels.dispatch import check_devices, implementation
 from kernels.errors import DtypeMismatch, ShapeMismatch
 from kernels.layer_table import Layers, any_tensor, find_spans
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels._dispatch import can_read, check_devices, check_multiplies, implementation
 from kernels.checks import check_apart, check_distinct, check_index, check_like
+from kernels.dispatch import can_read, check_devices, check_multiplies, implementation
 from kernels.errors import DtypeMismatch, ShapeMismatch
 from kernels.gated_delta_rule.call import CHUNK_TOKENS, DeltaRows, Prefilled, RecurrentInputs
 

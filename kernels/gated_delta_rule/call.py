@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from kernels._dispatch import can_read, check_devices
 from kernels.checks import check_integers
+from kernels.dispatch import can_read, check_devices
 from kernels.errors import DtypeMismatch, ShapeMismatch
 
 #: Tokens that a prefill computes at once.

@@ -2,8 +2,8 @@
 
 from torch import Tensor
 
-from kernels._dispatch import check_devices, implementation
 from kernels.checks import check_index, check_integers, check_like, check_range
+from kernels.dispatch import check_devices, implementation
 from kernels.errors import ShapeMismatch
 from kernels.index_build.indices import TILE_TOKENS, DecodeIndices
 

@@ -5,8 +5,8 @@ Rank r of n takes the r-th of every n pages; after an all-gather the slices are 
 
 from torch import Tensor
 
-from kernels._dispatch import check_devices, implementation
 from kernels.checks import check_apart, check_distinct, check_index, check_layers, check_like
+from kernels.dispatch import check_devices, implementation
 from kernels.errors import ShapeMismatch
 from kernels.layer_table import Layers, any_tensor
 

@@ -6,8 +6,8 @@ The parts may be splits of one kernel, a shared prefix and the rest, or shards o
 import torch
 from torch import Tensor
 
-from kernels._dispatch import check_devices, implementation
 from kernels.checks import check_like
+from kernels.dispatch import check_devices, implementation
 from kernels.errors import DtypeMismatch, ShapeMismatch
 
 __all__ = ["lse_merge"]

@@ -7,8 +7,8 @@ of a page lies together. A pool given as K0, V0, K1, V1, ... makes that [n, grou
 
 from torch import Tensor
 
-from kernels._dispatch import check_devices, implementation
 from kernels.checks import check_apart, check_distinct, check_index, check_layers, check_like
+from kernels.dispatch import check_devices, implementation
 from kernels.errors import ShapeMismatch
 from kernels.layer_table import Layers, any_tensor
 

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels._dispatch import can_read, check_devices, implementation
 from kernels.checks import check_apart, check_distinct, check_index, check_pools
+from kernels.dispatch import can_read, check_devices, implementation
 from kernels.errors import DtypeMismatch, ShapeMismatch
 
 __all__ = ["paged_append"]

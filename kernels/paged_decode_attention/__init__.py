@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels._dispatch import can_read, check_devices, check_multiplies, implementation
 from kernels.checks import check_groups, check_index, check_integers, check_like, check_pools, check_range
+from kernels.dispatch import can_read, check_devices, check_multiplies, implementation
 from kernels.errors import DtypeMismatch, ShapeMismatch
 from kernels.index_build import build_split_plan
 from kernels.index_build.reference import build_split_plan as build_plainly

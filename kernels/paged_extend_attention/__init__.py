@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels._dispatch import can_read, check_devices, check_multiplies, implementation
 from kernels.checks import check_groups, check_like, check_pools
+from kernels.dispatch import can_read, check_devices, check_multiplies, implementation
 from kernels.errors import DtypeMismatch, ShapeMismatch
 from kernels.paged_extend_attention.call import ExtendCall
 from kernels.paged_rows import PagedRows

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from kernels._dispatch import check_devices, implementation
 from kernels.checks import check_apart, check_distinct, check_index, check_layers
+from kernels.dispatch import check_devices, implementation
 from kernels.errors import DtypeMismatch, ShapeMismatch
 from kernels.layer_table import Layers, any_tensor
 

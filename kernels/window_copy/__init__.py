@@ -5,8 +5,8 @@ Position p lies in page `ring_pages[(p // page_tokens) % len(ring_pages)]`, at p
 
 from torch import Tensor
 
-from kernels._dispatch import check_devices, implementation
 from kernels.checks import check_apart, check_distinct, check_index, check_layers, check_like
+from kernels.dispatch import check_devices, implementation
 from kernels.errors import ShapeMismatch
 from kernels.layer_table import Layers, any_tensor
 

@@ -160,6 +160,17 @@ REFINEMENTS: tuple[Refinement, ...] = (
         ),
     ),
     Refinement(
+        "drops_no_calls",
+        (False, True),
+        Case(
+            [
+                {"role": "user", "content": "Hi"},
+                {"role": "assistant", "content": "Hello", "tool_calls": []},
+                {"role": "user", "content": "Go on"},
+            ]
+        ),
+    ),
+    Refinement(
         "drops_attribution",
         (False, True),
         Case(

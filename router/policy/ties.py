@@ -8,9 +8,8 @@ import xxhash
 from router.policy.base import PlacementQuery
 from wire.ids import Target
 
-#: Costs this close to the lowest are tied, in seconds: a prompt begins with an engine's next step, half a step later on
-#: average, and a step takes 6 ms and more; nobody can know such a difference beforehand.
-TIE_S = 3e-3
+#: Costs this close to the lowest are tied, in seconds,
+TIE_S = 1e-3
 #: or as a share of the lowest, whichever is more.
 TIE_RATIO = 0.02
 

@@ -95,6 +95,8 @@ class EngineForm(msgspec.Struct, frozen=True):
     joins_results: bool = False
     #: The line of `ATTRIBUTION` is left out of system messages.
     drops_attribution: bool = False
+    #: A list of no tool calls is left out, as vLLM has it (seen in 0.32), whose own answers have one.
+    drops_no_calls: bool = False
 
     def shape_messages(
         self, messages: Iterable[Mapping[str, Any]], *, takes_parts: bool, names_developer: bool
@@ -124,7 +126,8 @@ class EngineForm(msgspec.Struct, frozen=True):
         Raises:
             TypeError: A content part has no text.
         """
-        shaped = dict(message)
+        # What is null is absent to every engine.
+        shaped = {name: value for name, value in message.items() if value is not None or name == "content"}
         role, content = shaped.get("role"), shaped.get("content")
         if self.drops_attribution and role == "system":
             content = shaped["content"] = _without_attribution(content)
@@ -133,7 +136,9 @@ class EngineForm(msgspec.Struct, frozen=True):
         elif content is None and not self.keeps_null:
             shaped["content"] = ""
         calls = shaped.get("tool_calls")
-        if isinstance(calls, list):
+        if calls == [] and self.drops_no_calls:
+            del shaped["tool_calls"]
+        elif isinstance(calls, list):
             shaped["tool_calls"] = [self._shape_call(call) for call in calls]
         if self.reasoning is ReasoningForm.BOTH and role == "assistant":
             _name_reasoning(shaped)

@@ -102,7 +102,7 @@ class PooledUpstream:
             tls: How certificates of workers are checked; by the system's authorities unless told otherwise.
         """
         self._connect_s = connect_s
-        self._lookout = lookout or Lookout()
+        self._lookout = Lookout() if lookout is None else lookout
         self._tls = tls
         self._loop = asyncio.get_running_loop()
         self._origins: dict[str, Origin] = {}
@@ -122,11 +122,6 @@ class PooledUpstream:
                 pass
         connection = await self._connect(origin)
         return await connection.ask(head, body, is_head_only=is_head_only).wait_for_head()
-
-    @property
-    def is_closed(self) -> bool:
-        """Whether it was closed."""
-        return self._sweep is None
 
     async def close(self) -> None:
         """Close every idle connection; those in use end with their exchanges."""

@@ -10,6 +10,7 @@ import pytest
 import trustme
 
 from router.errors import UpstreamClosedError, UpstreamUnreachableError
+from router.lookout import Lookout
 from router.proxy import connection, pool
 from router.proxy.pool import PooledUpstream, encode_head
 from router.proxy.upstream import GarbledAnswerError
@@ -504,9 +505,10 @@ async def test_C06_a_router_that_was_held_up_does_not_blame_the_worker_for_it(wo
     loop, held_s = asyncio.get_running_loop(), [0.0]
     on_time = loop.time
     monkeypatch.setattr(loop, "time", lambda: on_time() + held_s[0])
-    upstream = PooledUpstream(connect_s=1.0)
+    lookout = Lookout()
+    upstream = PooledUpstream(connect_s=1.0, lookout=lookout)
     task = asyncio.create_task(upstream.open(worker.url + "/x", [], b"{}"))
-    while not len(upstream._lookout):  # noqa: ASYNC110  (until it connects)
+    while not len(lookout):  # noqa: ASYNC110  (until it connects)
         await asyncio.sleep(0)
     # Its connection came about in the kernel long before the loop comes round to it.
     held_s[0] += 60.0

@@ -19,7 +19,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime import driver
 
-from kernels import _dispatch
+from kernels import dispatch
 from kernels.gated_delta_rule import kernel as gated_delta_rule
 
 PTXAS = Path(triton.__file__).parent / "backends/nvidia/bin/ptxas"
@@ -55,7 +55,7 @@ def compile_all(names):
     import scenarios_sm90  # noqa: PLC0415 - it is found beside this file
 
     driver.set_active(StubDriver())
-    _dispatch.runs_triton = lambda *_: True
+    dispatch.runs_triton = lambda *_: True
     gated_delta_rule.count_processors = lambda _: PROCESSORS
     torch.set_num_threads(1)
     found = []

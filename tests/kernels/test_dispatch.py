@@ -8,8 +8,8 @@ import pytest
 import torch
 
 import kernels
-from kernels import _dispatch
-from kernels._dispatch import check_devices, implementation, runs_triton
+from kernels import dispatch
+from kernels.dispatch import check_devices, implementation, runs_triton
 from kernels.errors import DeviceMismatch, DtypeMismatch
 from kernels.paged_decode_attention import paged_decode_attention
 from kernels.testing import assert_close, by_reference
@@ -50,16 +50,16 @@ def test_tensors_of_two_devices_are_named():
 
 def test_the_interpreter_is_given_no_bfloat16_to_multiply(monkeypatch):
     """It would answer, and wrongly."""
-    _dispatch.check_multiplies(TENSOR.bfloat16())
+    dispatch.check_multiplies(TENSOR.bfloat16())
     monkeypatch.setenv("TRITON_INTERPRET", "1")
-    _dispatch.check_multiplies(TENSOR)
+    dispatch.check_multiplies(TENSOR)
     pool, table, one = torch.ones(1, 4, 1, 16).bfloat16(), torch.zeros(1, 1).int(), torch.tensor([1])
     with pytest.raises(DtypeMismatch, match="bfloat16"):
         paged_decode_attention(pool[0, :1], pool, pool.clone(), table, one, scale=1.0)
 
 
 def test_numbers_on_the_cpu_are_always_looked_at():
-    assert _dispatch.can_read(TENSOR)
+    assert dispatch.can_read(TENSOR)
 
 
 @pytest.mark.parametrize(

@@ -181,6 +181,20 @@ API = (
         TEMPLATES,
     ),
     Mutation(
+        "fields that are null reach the template",
+        ENGINE_FORM,
+        ' if value is not None or name == "content"',
+        "",
+        TEMPLATES,
+    ),
+    Mutation(
+        "a list of no calls reaches the template of every engine",
+        ENGINE_FORM,
+        "if calls == [] and self.drops_no_calls:",
+        "if False:",
+        (*TEMPLATES, *PARITY),
+    ),
+    Mutation(
         "results of tools are joined for every role",
         ENGINE_FORM,
         'return role == "tool" and all(',

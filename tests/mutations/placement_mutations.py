@@ -199,7 +199,7 @@ PLACEMENT = (
         "router/placement/standings.py",
         "            del pool.targets[standing.target]\n            pool.drop_table()\n",
         "            del pool.targets[standing.target]\n",
-        PRICING,
+        ("tests/router/placement/test_pricing.py",),
     ),
     Mutation(
         "ranks with other tiers are priced as if they had none",

@@ -25,12 +25,12 @@ FRANK = (
     "{% for m in messages %}{{ m.role }}: "
     "{% if m.content is string %}{{ m.content }}"
     "{% else %}{% for part in m.content %}[{{ part.text }}]{% endfor %}{% endif %}"
-    "{{ m.reasoning_content }}{{ m.tool_calls | tojson if m.tool_calls else '' }};{% endfor %}"
+    "{{ m.reasoning_content }}{{ m.tool_calls | tojson if 'tool_calls' in m else '' }};{% endfor %}"
     "{{ tools | tojson if tools else '' }}"
 )
 VLLM = EngineForm(
     calls=CallForm.TYPED, tools=ToolForm.NAMED, developer=DeveloperForm.MERGED, reasoning=ReasoningForm.BOTH,
-    joins_results=True, arguments=ArgumentForm.OBJECT_ONLY, drops_attribution=True,
+    joins_results=True, arguments=ArgumentForm.OBJECT_ONLY, drops_attribution=True, drops_no_calls=True,
 )  # fmt: skip
 
 
@@ -140,6 +140,14 @@ async def test_all_of_an_engines_ways_are_found_at_once_and_found_anew_after_an_
     older = msgspec.structs.replace(VLLM, drops_attribution=False, developer=DeveloperForm.SENT)
     await probe_parity(Engine(older, template=FRANK), prompter, "m", tries_all=True)
     assert prompter.form == older
+
+
+async def test_a_template_that_refuses_a_list_of_no_calls_shows_that_its_engine_leaves_it_out():
+    shown = "{% if 'tool_calls' in m and not m.tool_calls %}{{ raise_exception('!') }}{% endif %}{{ m.content }};"
+    strict = "{% for m in messages %}" + shown + "{% endfor %}"
+    prompter = make_prompter(strict)
+    await probe_parity(Engine(EngineForm(drops_no_calls=True), template=strict), prompter, "m")
+    assert prompter.form.drops_no_calls
 
 
 async def test_engines_of_two_versions_do_not_take_turns_in_what_shows_in_few_conversations():

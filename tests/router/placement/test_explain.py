@@ -84,7 +84,7 @@ def test_ties_and_hopes():
     words = explain(A, [candidate(A, predicted=800), candidate(B), candidate(C)], tied_count=3)
     assert words == (
         "holds none of 10,000 prompt tokens, 800 expected from requests being prefilled there; costs 0 ms in all, "
-        "within 3 ms of the lowest as 2 others; picked among them by the request's hash"
+        "within 1 ms of the lowest as 2 others; picked among them by the request's hash"
     )
 
 

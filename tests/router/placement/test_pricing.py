@@ -6,6 +6,7 @@ import pytest
 
 from router.fleet.tiers import ReuseOption
 from router.placement import standings
+from router.placement.stimuli import FleetChanged
 from router.policy import native
 from router.policy.native import FEW_RANKS, pricing_available
 from wire.ids import Target, WorkerId
@@ -81,6 +82,16 @@ def test_rows_that_changed_do_not_pile_up_while_sessions_stay_at_home(make_world
         turn = world.arrive(f"turn{n}", 2.0, session=f"s{n}", prompt_tokens=60_000, overlaps={target: 59_000})
         assert (turn.target, len(turn.decision.candidates)) == (target, 1)
     assert len(pool.changed) <= 4 + 2
+
+
+def test_a_rank_that_left_its_pool_is_priced_no_more(make_world, facts):
+    world = make_world()
+    world.fleet(MANY)
+    lost = world.serve("r1", prompt_tokens=9_000)
+    world.placer.handle(FleetChanged(now_s=1.0, ranks=tuple(facts(each, healthy=each != lost) for each in MANY)))
+    moved = world.arrive("r2", 1.0, prompt_tokens=9_500, overlaps={lost: 9_000})
+    assert moved.target != lost
+    assert lost not in [entry.target for entry in moved.decision.candidates]
 
 
 def test_what_lies_where_may_be_told_by_any_mapping(make_world):

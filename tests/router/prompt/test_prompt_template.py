@@ -107,6 +107,15 @@ def test_a_broken_folder_says_what_is_wrong(tmp_path):
         load_chat_template(write_config(tmp_path, chat_template="{% if %}"))
 
 
+@pytest.mark.parametrize("form", [EngineForm(), EngineForm(drops_no_calls=True)])
+def test_fields_that_are_null_are_absent_and_so_is_a_list_of_no_calls_where_the_engine_drops_it(form):
+    template = ChatTemplate("{{ messages[0] | list | join(' ') }}", {})
+    echoed = {"role": "assistant", "content": "a", "refusal": None, "reasoning_content": None, "tool_calls": None}
+    assert template.render([echoed], None, form=form) == "role content"
+    without_calls = template.render([echoed | {"tool_calls": []}], None, form=form)
+    assert without_calls == ("role content" if form.drops_no_calls else "role content tool_calls")
+
+
 def test_null_content_becomes_empty_text_unless_the_engine_keeps_it():
     template = ChatTemplate("{{ 'null' if messages[0].content is none else 'text' }}", {})
     for message in ({"role": "assistant", "content": None}, {"role": "assistant"}):

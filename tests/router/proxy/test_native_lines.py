@@ -79,6 +79,16 @@ def test_bytes_that_the_interpreter_shares_stay_as_they_are():
     assert [bytes([code])[0] for code in range(256)] == list(range(256))
 
 
+@pytest.mark.parametrize(("lines", "bytes_each"), [(4, 2), (3, 50)])
+def test_a_head_of_more_lines_or_bytes_than_may_be_is_none(lines, bytes_each):
+    for module in (native, plain_lines):
+        reader = module.LineReader(3, 100)
+        reader.begin()
+        for _ in range(lines):
+            reader.add(b"a" * (bytes_each - 1), b"b")
+        assert reader.take() is None
+
+
 @pytest.mark.parametrize("line", [(b"a",), (b"a", b"b", b"c"), "ab", None, (b"a", "b"), ("a", b"b"), 7])
 def test_what_is_no_header_line_is_refused(line):
     module = native.LineFilter([], b"", [])
