@@ -338,6 +338,7 @@ class Door(asyncio.Protocol):
     def _answer_refusal(self, error: DovecoteError) -> None:
         refused = DoorCall(self, "POST", keeps_alive=False, is_old=False, expects_continue=False)
         refused.answer(error.status_code, [_JSON], encode_error(error))
+        self._refusal = error
         self._close()
 
     def _close(self) -> None:

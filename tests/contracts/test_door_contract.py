@@ -85,6 +85,26 @@ async def test_G07_a_head_without_measure_is_431_and_is_not_kept(head):
         assert house.seen == []
 
 
+@pytest.mark.parametrize(
+    "lines",
+    [[b"host: b", b"content-length: 5"], [b"x: 1"] * 300 + [b"content-length: 5"], [b"transfer-encoding: gzip"]],
+    ids=["two hosts", "many lines", "another coding"],
+)
+async def test_the_body_of_a_refused_head_is_taken_and_thrown_away_so_that_its_refusal_arrives(lines):
+    async with open_house() as house:
+        reader, writer = await call(house)
+        writer.write(post(b"", *lines))
+        async with asyncio.timeout(PATIENCE_S):
+            answer = await reader.read()
+        (door,) = house.doors
+        came_bytes = door.came_bytes
+        writer.write(b"hello")
+        await until(lambda: door.came_bytes > came_bytes or not house.state.connections)
+        assert door.came_bytes == came_bytes + 5
+        assert answer.startswith((b"HTTP/1.1 400 ", b"HTTP/1.1 431 "))
+        assert house.seen == []
+
+
 async def test_one_connection_serves_one_request_after_the_other():
     async with open_house() as house:
         answer = await talk(

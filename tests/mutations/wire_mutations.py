@@ -57,6 +57,13 @@ WIRE = (
         UPSTREAM,
     ),
     Mutation(
+        "a connection with a refused head is closed at once",
+        DOOR_FILE,
+        "        self._refusal = error\n        self._close()\n",
+        "        self._close()\n",
+        DOOR,
+    ),
+    Mutation(
         "a worker is read from however slow the client",
         EXCHANGE,
         "        elif sum(map(len, self._pieces)) > MAX_WAITING_BYTES:\n",
