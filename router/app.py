@@ -56,6 +56,7 @@ from router.proxy.asgi import serve_asgi
 from router.proxy.bounds import Bounds
 from router.proxy.client import Endpoint, Scope
 from router.proxy.headers import lines_available
+from router.proxy.interrupt import ExchangeWatch
 from router.proxy.legs.pair import PhaseLimits
 from router.proxy.legs.parts import SendingParts, make_sending
 from router.proxy.legs.retries import RetryLimits
@@ -225,6 +226,12 @@ class Router:
     def count_running(self) -> int:
         """Requests that are placed and not ended."""
         return sum(self._app.running.count().values())
+
+    def end_running(self) -> None:
+        """Stop every call that is being served, and tell its client."""
+        for limited in self._lookout:
+            if isinstance(limited, ExchangeWatch):
+                limited.shut_down()
 
     def _count_running(self) -> dict[Any, int]:
         known = {target: 0 for worker in self.fleet.workers.values() for target in worker.targets}

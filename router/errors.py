@@ -11,6 +11,7 @@
     │   ├── UnknownStateError         404 state_not_found
     │   └── LostStateError            410 state_lost
     ├── AbortedError                  409 request_aborted
+    ├── ShutDownError                 503 shut_down
     ├── HeadersTooLargeError          431 headers_too_large
     ├── UnsupportedEncodingError      415 unsupported_encoding
     ├── WrongMethodError              405 method_not_allowed

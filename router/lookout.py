@@ -7,7 +7,7 @@ Source: docs/faults.md C06.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager
 from typing import Protocol
 
@@ -54,6 +54,10 @@ class Lookout:
 
     def __len__(self) -> int:
         return len(self._limited)
+
+    def __iter__(self) -> Iterator[Limited]:
+        """Those who are here now, whoever leaves meanwhile."""
+        return iter(tuple(self._limited))
 
     def _arm(self, loop: asyncio.AbstractEventLoop, at_s: float) -> None:
         if self._timer is not None:

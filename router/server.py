@@ -4,6 +4,7 @@ The socket is bound before anything is made, so that a taken port is said at onc
 worker was probed once and requests are taken.
 """
 
+import asyncio
 import gc
 import logging
 import math
@@ -24,6 +25,7 @@ from router.config.watching import LogFormat
 from router.errors import ConfigError
 from router.logs import set_up_logging
 from router.open_files import reserve_files
+from router.proxy.call import SLOW_CLIENT_S
 from router.proxy.door import make_door_class
 from router.tls import CertificateWatch, ServerCertificate
 
@@ -87,6 +89,8 @@ class _AnnouncingServer(uvicorn.Server):
         if self._certificates is not None:
             await self._certificates.stop()
         await self._collector.stop()
+        # Who is cut off is told so; what uvicorn itself cuts off, a little later, is not.
+        asyncio.get_running_loop().call_later(self._router.config.shutdown.grace_s, self._router.end_running)
         await super().shutdown(sockets)
 
 
@@ -179,7 +183,7 @@ def uvicorn_config(router: Router, log_level: str, tls: ssl.SSLContext | None = 
         date_header=False,
         proxy_headers=False,
         ws="none",
-        timeout_graceful_shutdown=math.ceil(router.config.shutdown.grace_s),
+        timeout_graceful_shutdown=math.ceil(router.config.shutdown.grace_s + SLOW_CLIENT_S),
         backlog=BACKLOG,
     )
     if tls is not None:

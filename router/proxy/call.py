@@ -321,6 +321,8 @@ class Call:
             return await self._fail(error, is_own_limit=True)
         if self.attempt is not None:
             self.attempt.end(Outcome.CANCELLED)
+        if cause is Interruption.SHUT_DOWN:
+            await self._fail(ShutDownError("the router shut down before the answer was complete"), is_own_limit=True)
         if cause is Interruption.ABORTED:
             await self._fail(AbortedError("the request was ended by its client"), is_own_limit=True)
         return RequestOutcome.CANCELLED
@@ -364,6 +366,14 @@ class AbortedError(DovecoteError):
     status_code = 409
     error_type = "invalid_request_error"
     code = "request_aborted"
+
+
+class ShutDownError(DovecoteError):
+    """The router was told to end, and the request took longer than `shutdown.grace_s`."""
+
+    status_code = 503
+    error_type = "service_unavailable_error"
+    code = "shut_down"
 
 
 class WrongMethodError(DovecoteError):

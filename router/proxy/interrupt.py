@@ -26,6 +26,8 @@ class Interruption(StrEnum):
     TOO_LONG = "too_long"
     #: Somebody with a right to asked for it.
     ABORTED = "aborted"
+    #: The router ends, and has waited for it as long as it may.
+    SHUT_DOWN = "shut_down"
 
 
 class InterruptedExchange(Exception):  # noqa: N818  (what happened, not whose fault)
@@ -83,6 +85,10 @@ class ExchangeWatch:
     def abort(self) -> None:
         """Stop it now; a word after it is over changes nothing."""
         self._strike(Interruption.ABORTED)
+
+    def shut_down(self) -> None:
+        """The router ends: stop it now."""
+        self._strike(Interruption.SHUT_DOWN)
 
     def touch(self) -> None:
         """Something arrived. Cost: one clock reading."""

@@ -1,13 +1,14 @@
 """A router that is told to end leaves its balancers first, serves on meanwhile, and finishes what runs."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
 from contextlib import asynccontextmanager
 
 import httpx
-from fake_engine import held_until
+from fake_engine import hanging, held_until
 from proxy_harness import CHAT, eventually, in_process
 
 from router.control.readiness import ASKED_WITHIN_S, WAIT_S, Readiness
@@ -87,6 +88,26 @@ async def test_D09_after_sigterm_it_is_not_ready_and_serves_on_until_a_second_on
 async def test_D09_the_time_for_balancers_ends_by_itself(engine):
     async with streaming(engine, "0.1") as (child, _):
         child.send_signal(signal.SIGTERM)
+
+
+async def test_what_outlasts_its_time_is_told_that_the_router_shuts_down(engine):
+    async with process(engine, DOVECOTE__SHUTDOWN__GRACE_S="0.1") as child, knocker() as client:
+        url = await find_url(child)
+        engine.script = hanging
+        whole = asyncio.create_task(client.post(f"{url}/v1/chat/completions", json=CHAT))
+        await eventually(lambda: len(engine.requests) == 1)
+        engine.script = held_until(asyncio.Event())
+        async with client.stream("POST", f"{url}/v1/chat/completions", json=CHAT | {"stream": True}) as stream:
+            pieces = stream.aiter_text()
+            assert '"content"' in await anext(pieces)
+            child.send_signal(signal.SIGTERM)
+            rest = "".join([piece async for piece in pieces])
+        events = [line for line in rest.splitlines() if line]
+        assert json.loads(events[-1].removeprefix("data: "))["error"]["code"] == "shut_down"
+        answer = await whole
+        assert (answer.status_code, answer.json()["error"]["code"]) == (503, "shut_down")
+        async with asyncio.timeout(PATIENCE_S):
+            assert await child.wait() in {0, -signal.SIGTERM}
 
 
 async def test_D09_sigterm_while_it_starts_ends_it_in_order(engine):

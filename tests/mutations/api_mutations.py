@@ -23,6 +23,13 @@ FORWARD = "router/config/forward.py"
 
 API = (
     Mutation(
+        "what outlasts shutdown.grace_s is cut off without a word",
+        "router/app.py",
+        "limited.shut_down()",
+        "pass",
+        ("tests/http/test_shutdown.py",),
+    ),
+    Mutation(
         "a message without its stop is complete",
         SSE,
         '"message_stop", "error"}',

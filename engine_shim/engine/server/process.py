@@ -31,7 +31,12 @@ def listen(host: str, port: int) -> socket.socket:
         OSError: The address cannot be bound.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    try:
+        return socket.create_server((host, port), family=family, backlog=_BACKLOG)
+    except OSError as error:
+        # What failed at the socket has the address in its words; a name that nobody knows has no number of the system.
+        reason = os.strerror(error.errno) if error.errno and error.errno > 0 else error.strerror or error
+        raise OSError(f"cannot listen on {host}:{port}: {reason}") from error
 
 
 def url_of(listener: socket.socket) -> str:
