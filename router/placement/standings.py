@@ -9,6 +9,7 @@ age, a few at each decision.
 
 from collections import deque
 from collections.abc import Iterable
+from heapq import heappop, heappush
 from itertools import islice
 from typing import NamedTuple
 
@@ -100,7 +101,8 @@ class Standings:
         #: Every rank stands here once, and those that left until their turn comes.
         self._aging: deque[tuple[float, Target]] = deque()
         self._listed: set[Target] = set()
-        self._reports: deque[tuple[float, Target]] = deque()
+        #: Until when reports count, the first to end on top: they may be of any age when they come.
+        self._reports: list[tuple[float, Target]] = []
         #: What is touched from now on is touched then; whoever carries time on writes it.
         self.now_s = 0.0
         self._serving: dict[str | None, tuple[Pool, ...]] = {}
@@ -124,7 +126,7 @@ class Standings:
         # Engines report on where nobody asks for a rank.
         self._pass_over_reports()
         self.touch(target)
-        self._reports.append((now_s + REPORT_TTL_S, target))
+        heappush(self._reports, (now_s + REPORT_TTL_S, target))
 
     def change_policy(self, costs: Coefficients) -> None:
         """Other coefficients: everything is made anew."""
@@ -193,7 +195,7 @@ class Standings:
     def _pass_over_reports(self) -> None:
         """Ranks stand otherwise once their reports count no more."""
         while self._reports and self._reports[0][0] < self.now_s:
-            self.touch(self._reports.popleft()[1])
+            self.touch(heappop(self._reports)[1])
 
     def _age(self, now_s: float) -> None:
         for _ in range(min(MAX_AGED, len(self._aging))):

@@ -223,6 +223,13 @@ PLACEMENT = (
         ("tests/router/placement/test_pricing.py",),
     ),
     Mutation(
+        "a report counts as long as one that came before it",
+        "router/placement/standings.py",
+        "        heappush(self._reports, (now_s + REPORT_TTL_S, target))\n",
+        "        self._reports.append((now_s + REPORT_TTL_S, target))\n",
+        ("tests/router/placement/test_pricing.py",),
+    ),
+    Mutation(
         "rows that changed pile up until a decision looks at all of them",
         "router/placement/standings.py",
         "        if pool.table is not None and excess > 0:\n",

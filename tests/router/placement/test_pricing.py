@@ -111,3 +111,14 @@ def test_reports_of_a_fleet_that_nobody_asks_leave_nothing_behind(make_world):
         for target in MANY:
             world.report(target, 1.0 + second, running=second % 7)
     assert len(world.placer._books.standings._reports) <= len(MANY) * (REPORT_TTL_S + 2)
+
+
+def test_a_report_that_was_old_when_it_came_counts_no_longer_than_others(make_world):
+    world = make_world()
+    world.fleet(MANY)
+    world.serve("r1")
+    world.report(MANY[1], 1.0, running=1)
+    world.report(MANY[0], 1.0, running=9, age_s=REPORT_TTL_S - 1.0)
+    for now_s, requests in ((1.5, 9), (2.5, 0)):
+        world.serve(f"at {now_s}", now_s, excluded=frozenset(MANY[:2]))
+        assert world.placer._books.standings.view(MANY[0]).open_requests == requests
