@@ -121,6 +121,8 @@ class Standings:
 
     def note_report(self, target: Target, now_s: float) -> None:
         """A report came: it counts for a while."""
+        # Engines report on where nobody asks for a rank.
+        self._pass_over_reports()
         self.touch(target)
         self._reports.append((now_s + REPORT_TTL_S, target))
 
@@ -184,10 +186,14 @@ class Standings:
         touched = self._live.touched
         while touched:
             self.touch(touched.pop())
-        while self._reports and self._reports[0][0] < now_s:
-            self.touch(self._reports.popleft()[1])
+        self._pass_over_reports()
         if self._aging and self._aging[0][0] <= now_s:
             self._age(now_s)
+
+    def _pass_over_reports(self) -> None:
+        """Ranks stand otherwise once their reports count no more."""
+        while self._reports and self._reports[0][0] < self.now_s:
+            self.touch(self._reports.popleft()[1])
 
     def _age(self, now_s: float) -> None:
         for _ in range(min(MAX_AGED, len(self._aging))):

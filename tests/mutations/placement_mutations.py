@@ -216,6 +216,13 @@ PLACEMENT = (
         ("tests/router/placement/test_pairs.py",),
     ),
     Mutation(
+        "reports pile up until a request comes",
+        "router/placement/standings.py",
+        "        self._pass_over_reports()\n        self.touch(target)\n",
+        "        self.touch(target)\n",
+        ("tests/router/placement/test_pricing.py",),
+    ),
+    Mutation(
         "rows that changed pile up until a decision looks at all of them",
         "router/placement/standings.py",
         "        if pool.table is not None and excess > 0:\n",

@@ -7,6 +7,7 @@ import pytest
 from router.fleet.tiers import ReuseOption
 from router.placement import standings
 from router.placement.stimuli import FleetChanged
+from router.placement.views import REPORT_TTL_S
 from router.policy import native
 from router.policy.native import FEW_RANKS, pricing_available
 from wire.ids import Target, WorkerId
@@ -100,3 +101,13 @@ def test_what_lies_where_may_be_told_by_any_mapping(make_world):
     placed = world.arrive("r1", overlaps=MappingProxyType({MANY[3]: 900}))
     assert (placed.target, placed.decision.predicted_cached_tokens) == (MANY[3], 900)
     assert world.placer.ignored.failed_choices == 0
+
+
+def test_reports_of_a_fleet_that_nobody_asks_leave_nothing_behind(make_world):
+    world = make_world()
+    world.fleet(MANY)
+    world.serve("r1")
+    for second in range(1_000):
+        for target in MANY:
+            world.report(target, 1.0 + second, running=second % 7)
+    assert len(world.placer._books.standings._reports) <= len(MANY) * (REPORT_TTL_S + 2)
