@@ -171,8 +171,10 @@ workers:
         ),
         (
             'listen: {port: 9000}\nworkers: [{url: "http://a:9000"}, {url: "http://localhost:9000"}]',
-            "fleet.yaml: workers.1.url: 'http://localhost:9000': this is where the router itself listens "
-            "(listen.port); an engine has an address of its own",
+            (
+                "fleet.yaml: workers.1.url: 'http://localhost:9000': this is where the router itself listens "
+                "(listen.port); an engine has an address of its own"
+            ),
         ),
         (
             'workers: [{url: "http://a:1"}, {url: "http://b:1"}, {url: "http://A:1/", id: x}]',
