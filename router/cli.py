@@ -229,7 +229,9 @@ def doctor(  # noqa: PLR0917  (the command line is named, not positional)
 
     urls = [*(workers or []), *(more_workers or [])]
     try:
-        fleet = read_config(config, flags_to_values(None, None, urls, None, tokenizer), os.environ)
+        # Nobody listens here: a worker may have the port that a router takes by default.
+        port = 0 if config is None else None
+        fleet = read_config(config, flags_to_values(port, None, urls, None, tokenizer), os.environ)
     except ConfigError as error:
         typer.echo(f"error: {error.message}", err=True)
         raise typer.Exit(2) from None

@@ -22,7 +22,7 @@ from router.config.queue import AdmissionLimit, QueueConfig
 from router.config.sources import apply_environment, apply_flags, find_origin
 from router.config.text import parse_config_text
 from router.config.watching import LogsConfig, TracingConfig
-from router.config.workers import WorkerConfig, check_workers_differ
+from router.config.workers import WorkerConfig, check_none_is_the_router, check_workers_differ
 from router.errors import ConfigError
 from router.shown_value import may_be_secret
 
@@ -114,6 +114,7 @@ class FleetConfig(ConfigModel):
     @model_validator(mode="after")
     def _workers_differ(self) -> Self:
         check_workers_differ(self.workers)
+        check_none_is_the_router(self.workers, self.listen.host, self.listen.port)
         return self
 
     @model_validator(mode="after")

@@ -15,6 +15,9 @@ from router.fleet.role import Engine, Role
 from router.fleet.tiers import DEFAULT_LINKS, TierLinks
 
 Tokens = Annotated[int, Field(strict=True, ge=1, le=1 << 30)]
+#: Names of this machine for itself, and addresses to listen on that include them.
+_LOCAL_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+_EVERY_ADDRESS = frozenset({"0.0.0.0", "::"})  # noqa: S104  (compared, not bound)
 
 
 class EventsMode(StrEnum):
@@ -207,6 +210,20 @@ def check_workers_differ(workers: Sequence[WorkerConfig]) -> None:
                 problem = f"the same {what} as workers.{first}; each worker is listed once"
                 context = {"key": f"workers.{place}.{what}", "value": name, "problem": problem}
                 raise PydanticCustomError("duplicate_worker", "{problem}", context)
+
+
+def check_none_is_the_router(workers: Sequence[WorkerConfig], host: str, port: int) -> None:
+    """Raise where a worker's address is plainly the router's own, as pydantic's validators do.
+
+    Such a worker passes every probe as soon as another one does, and each request sent to it comes back.
+    """
+    own = _LOCAL_NAMES if host in _LOCAL_NAMES or host in _EVERY_ADDRESS else {host}
+    for place, worker in enumerate(workers):
+        parts = urlsplit(worker.url)
+        if port and parts.port == port and parts.hostname in own:
+            problem = "this is where the router itself listens (listen.port); an engine has an address of its own"
+            context = {"key": f"workers.{place}.url", "value": worker.url, "problem": problem}
+            raise PydanticCustomError("own_address", "{problem}", context)
 
 
 def find_url_problem(url: str) -> str | None:

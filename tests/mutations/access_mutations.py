@@ -12,6 +12,13 @@ WAITING = ("tests/http/test_waiting_requests.py",)
 
 ACCESS = (
     Mutation(
+        "a router may be its own worker",
+        "router/config/fleet.py",
+        "        check_none_is_the_router(self.workers, self.listen.host, self.listen.port)\n",
+        "",
+        ("tests/router/config/test_fleet_config.py",),
+    ),
+    Mutation(
         "paths below an open one are open too",
         "router/access/gate.py",
         "        if path in self._open_paths:\n",

@@ -170,6 +170,13 @@ workers:
             "fleet.yaml: policy.name: 7: valid here: " + POLICIES,
         ),
         (
+            'listen: {port: 9000}\nworkers: [{url: "http://a:9000"}, {url: "http://localhost:9000"}]',
+            (
+                "fleet.yaml: workers.1.url: 'http://localhost:9000': this is where the router itself listens "
+                "(listen.port); an engine has an address of its own"
+            ),
+        ),
+        (
             'workers: [{url: "http://a:1"}, {url: "http://b:1"}, {url: "http://A:1/", id: x}]',
             "fleet.yaml: workers.2.url: 'http://a:1': the same url as workers.0; each worker is listed once",
         ),
@@ -230,6 +237,28 @@ def test_text_that_is_no_yaml_is_refused(text):
     assert "no valid YAML: " in message
     assert "\n" not in message
     assert "examples/" not in message
+
+
+@pytest.mark.parametrize(
+    ("host", "port", "url", "is_own"),
+    [
+        ("127.0.0.1", 9000, "http://127.0.0.1:9000", True),
+        ("127.0.0.1", 9000, "http://localhost:9000", True),
+        ("0.0.0.0", 9000, "http://127.0.0.1:9000", True),
+        ("10.0.0.5", 9000, "http://10.0.0.5:9000", True),
+        ("127.0.0.1", 9000, "http://127.0.0.1:9001", False),
+        ("127.0.0.1", 9000, "http://127.0.0.2:9000", False),
+        ("10.0.0.5", 9000, "http://127.0.0.1:9000", False),
+        ("127.0.0.1", 0, "http://127.0.0.1:9000", False),
+    ],
+)
+def test_a_worker_that_is_plainly_the_router_itself_is_refused(host, port, url, is_own):
+    values = {"listen": {"host": host, "port": port}, "access": {"anonymous": True}, "workers": [{"url": url}]}
+    if not is_own:
+        assert build_fleet_config(values, "fleet.yaml").workers[0].url == url
+        return
+    with pytest.raises(ConfigError, match="where the router itself listens"):
+        build_fleet_config(values, "fleet.yaml")
 
 
 def test_text_nested_too_deep_or_too_long_is_refused():
