@@ -96,8 +96,9 @@ class Twins(RuleBasedStateMachine):
         tokens=st.none() | st.integers(0, 90_000) | st.just(5_000_000),
         used=st.none() | st.integers(0, 100_000),
         capacity=st.none() | st.sampled_from((50_000, 100_000)),
+        age_s=st.sampled_from((0.0, 28.0, 29.5, 40.0)),
     )
-    def report(self, rank, running, waiting, tokens, used, capacity):  # noqa: PLR0917
+    def report(self, rank, running, waiting, tokens, used, capacity, age_s):  # noqa: PLR0917
         self.tell(
             LoadReported(
                 now_s=self.now_s,
@@ -107,6 +108,7 @@ class Twins(RuleBasedStateMachine):
                 waiting_tokens=tokens,
                 used_tokens=used,
                 capacity_tokens=capacity,
+                age_s=age_s,
             )
         )
 
