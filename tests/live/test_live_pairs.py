@@ -7,15 +7,11 @@ nixl as `real_engine/README.md` and `run_pd.sh` of the shared material install t
 import asyncio
 import json
 import re
-import subprocess
 import time
 
-import aiohttp
 import pytest
-import yaml
-from test_live_vllm import VLLM, WORDS, Replica, until
+from vllm_fleet import VLLM, WORDS, Replica, are_healthy, make_model, router_before, until
 
-from simulator.demo.processes import Children
 from tests.ports import take_port
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(900)]
@@ -39,13 +35,10 @@ def make_engine(scripts, model, log):
 def engines(shared_dir, tmp_path):
     """A prefill engine and a decode engine."""
     scripts = shared_dir / "real_engine"
-    if not (VLLM / "bin/vllm").exists():
-        pytest.skip(f"needs vLLM at {VLLM} (install_vllm_cpu.sh of the shared material)")
+    model = make_model(scripts, tmp_path, "qwen3")
     if not list(VLLM.glob("lib/python3*/site-packages/nixl*")):
         pytest.skip(f"needs nixl at {VLLM} (see run_pd.sh of the shared material)")
-    make = [VLLM / "bin/python", scripts / "make_tiny_model.py", tmp_path, "qwen3"]
-    subprocess.run(make, check=True, capture_output=True)
-    both = [make_engine(scripts, tmp_path / "qwen3", tmp_path / f"{name}.log") for name in ("prefill", "decode")]
+    both = [make_engine(scripts, model, tmp_path / f"{name}.log") for name in ("prefill", "decode")]
     for engine in both:
         engine.start()
     yield both
@@ -90,17 +83,8 @@ async def test_a_real_pair_serves_streams_and_survives_leaving_clients_and_a_kil
         "tokenizer": {"path": str(prefill.model)},
         "timeouts": {"handoff_s": HANDOFF_S, "prefill_s": PREFILL_S},
     }
-    path = tmp_path / "fleet.yaml"
-    path.write_text(yaml.safe_dump(config))
-    async with aiohttp.ClientSession() as http, Children() as children:
-        router = await children.start("router", ["router", "serve", "--port", "0", "--config", str(path)], {})
-        await router.wait_listening(30.0)
-
-        async def healthy():
-            async with http.get(f"{router.url}/v1/workers") as response:
-                return all(worker["healthy"] for worker in (await response.json())["workers"])
-
-        await until(healthy, "both engines are healthy")
+    async with router_before(config, tmp_path) as (http, router):
+        await until(lambda: are_healthy(http, router), "both engines are healthy")
         await serve_streams(http, router.url, prefill, decode)
         await leave(http, router.url, engines)
         await kill_prefill(http, router.url, prefill)

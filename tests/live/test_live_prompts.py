@@ -6,20 +6,17 @@ reasoning, a developer's message, a line that changes with every request. The te
 """
 
 import json
-import subprocess
 
-import aiohttp
 import pytest
-import yaml
-from test_live_vllm import VLLM, WORDS, Replica, until
-
-from simulator.demo.processes import Children
+from vllm_fleet import WORDS, Replica, are_healthy, make_model, router_before, until
 
 pytestmark = [pytest.mark.live, pytest.mark.timeout(600)]
 
 #: Shows reasoning as templates of reasoning models do, in front of the calls.
 CALLS = "{%- if m.get('tool_calls') %}"
 REASONING = "{%- if m.get('reasoning_content') %}{{- '<think>' + m['reasoning_content'] + '</think>' }}{%- endif %}"
+#: As `run_vllm.sh` has them.
+BLOCK_TOKENS = 32
 SCHEMAS = {
     "read_file": {"type": "object", "properties": {"path": {"type": "string"}}, "required": ["path"]},
     "list": {"properties": {"n": {"type": "integer", "minimum": 0}}},
@@ -130,14 +127,11 @@ def make_responses():
 @pytest.fixture
 def replica(shared_dir, tmp_path):
     scripts = shared_dir / "real_engine"
-    if not (VLLM / "bin/vllm").exists():
-        pytest.skip(f"needs vLLM at {VLLM} (install_vllm_cpu.sh of the shared material)")
-    make = [VLLM / "bin/python", scripts / "make_tiny_model.py", tmp_path, "qwen3"]
-    subprocess.run(make, check=True, capture_output=True)
-    template = tmp_path / "qwen3" / "chat_template.jinja"
+    model = make_model(scripts, tmp_path, "qwen3")
+    template = model / "chat_template.jinja"
     template.write_text(template.read_text().replace(CALLS, REASONING + CALLS))
     options = ("--enable-auto-tool-choice", "--tool-call-parser", "hermes")
-    one = Replica(scripts, tmp_path / "qwen3", tmp_path / "replica.log", options=options)
+    one = Replica(scripts, model, tmp_path / "replica.log", options=options)
     one.start()
     yield one
     one.kill()
@@ -153,27 +147,32 @@ async def ask(http, url, path, body):
 
 async def test_prompts_of_every_api_are_those_of_the_engine(replica, tmp_path):
     config = {"workers": [replica.as_config()], "tokenizer": {"path": str(replica.model)}}
-    path = tmp_path / "fleet.yaml"
-    path.write_text(yaml.safe_dump(config))
-    async with aiohttp.ClientSession() as http, Children() as children:
-        router = await children.start("router", ["router", "serve", "--port", "0", "--config", str(path)], {})
-        await router.wait_listening(30.0)
-
-        async def healthy():
-            async with http.get(f"{router.url}/v1/workers") as response:
-                return all(worker["healthy"] for worker in (await response.json())["workers"])
+    async with router_before(config, tmp_path) as (http, router):
 
         async def settled(request_id):
             async with http.get(f"{router.url}/v1/decisions/{request_id}") as response:
                 record = await response.json()
             return record if record["accuracy"] is not None else None
 
-        await until(healthy, "the replica is healthy")
+        async def is_held(api, body):
+            """Whether the engine told of all whole blocks of a prompt, as the router names them."""
+            async with http.post(
+                f"{router.url}/v1/explain", params={"path": api}, json={"model": "tiny", **body}
+            ) as told:
+                decision = (await told.json())["decision"]
+            whole_tokens = (decision["prompt_tokens"] - 1) // BLOCK_TOKENS * BLOCK_TOKENS
+            return decision["predicted_cached_tokens"] == whole_tokens
+
+        await until(lambda: are_healthy(http, router, 1), "the replica is healthy")
         for api, bodies in (make_messages(), make_chat(), make_responses()):
             records = []
             for body in bodies:
                 request_id = await ask(http, router.url, api, body)
                 records.append(await until(lambda name=request_id: settled(name), f"{request_id} is judged", 5.0))
+                # What the next one finds is then told by events, and raced by none.
+                await until(
+                    lambda body=body, api=api: is_held(api, body), f"the blocks of {request_id} are known", 30.0
+                )
             seen = [(record["decision"]["credit"], record["accuracy"]) for record in records]
             print(api, [record["actual_cached_tokens"] for record in records])
             assert seen == [("exact", "exact")] * len(bodies), api
