@@ -132,7 +132,7 @@ class EngineForm(msgspec.Struct, frozen=True):
         if self.drops_attribution and role == "system":
             content = shaped["content"] = _without_attribution(content)
         if isinstance(content, list) and (not takes_parts or (self.joins_results and _is_result(role, content))):
-            shaped["content"] = "\n".join(_part_text(part) for part in content)
+            shaped["content"] = _join_texts(content)
         elif content is None and not self.keeps_null:
             shaped["content"] = ""
         calls = shaped.get("tool_calls")

@@ -214,7 +214,7 @@ class Prompter:
             return Unrenderable("opaque_field")
         if request.is_chat and not self.can_chat:
             return Unrenderable("no_template")
-        if self.template is not None and not fields.isdisjoint(TEMPLATE_FIELDS) and self._shows_effort(request):
+        if not fields.isdisjoint(TEMPLATE_FIELDS) and self._shows_effort(request):
             return Unrenderable("opaque_field")
         if request.cache_salt is not None and not isinstance(request.cache_salt, str):
             return Unrenderable("shape")
